@@ -58,7 +58,7 @@ def images(value: Any, name: str = "images") -> np.ndarray:
 
     Args:
         value: Anything array-like of shape `(n, height, width, channels)`, or `(n, height, width)`
-            for grey images; whole numbers of 8 bits are divided by 255.
+            for grey images; unsigned whole numbers of 8 or 16 bits are divided by the largest.
         name: The argument's name in messages.
 
     Returns:
@@ -78,8 +78,8 @@ def images(value: Any, name: str = "images") -> np.ndarray:
             f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
             f"them 0; got {np.shape(value)}"
         )
-    if array.dtype == np.uint8:
-        array = array.astype(jnp.result_type(float)) / 255
+    if array.dtype in (np.uint8, np.uint16):
+        array = array.astype(jnp.result_type(float)) / np.iinfo(array.dtype).max
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
@@ -451,8 +451,9 @@ def series(value: Any, name: str = "series") -> np.ndarray:
     if (short := np.flatnonzero(seen < 2)).size:
         raise ValueError(f"{name} holds fewer than two values at index {some(short)}")
     dtype = np.dtype(jnp.result_type(float))
-    mean, deviation = np.nanmean(array, axis=1), np.nanstd(array, axis=1)
     limits = np.finfo(dtype)
+    with np.errstate(over="ignore"):
+        mean, deviation = np.nanmean(array, axis=1), np.nanstd(array, axis=1)
     lost = np.abs(mean) * limits.eps > 1e-2 * deviation
     lost |= (deviation < np.sqrt(limits.tiny)) | (np.abs(mean) > np.sqrt(limits.max))
     varies = deviation > 1e-12 * np.abs(mean)  # else it is constant but for rounding

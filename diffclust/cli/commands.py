@@ -367,6 +367,8 @@ def write_run(
         The summary.
     """
     scores, is_source = {}, isinstance(dataset.samples, ImageSource)
+    given = samples.sample_arguments(options, dataset) if isinstance(options, Fit) else {}
+    weight = given.get("sample_weight")
     if dataset.labels is not None:
         scores = metrics.scores(dataset.labels, result.assignments)
     summary = {
@@ -383,9 +385,11 @@ def write_run(
             **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in _OF_FITS},
             "sample_shape": result.sample_shape,
+            "landmark_names": getattr(dataset, "landmark_names", None),
             "skipped": dataset.skipped,
             # What is read as it is needed is not read once more.
             "crc32": None if is_source else runs.checksum(dataset.samples),
+            "weights_crc32": None if weight is None else runs.checksum(weight),
         },
         **runs.environment(),
         **(more or {}),

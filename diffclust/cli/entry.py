@@ -107,7 +107,9 @@ def _explain(error: Exception) -> str | None:
     from diffclust.solvers import FitError
 
     if isinstance(error, OSError):
-        where = "" if error.filename is None else f": {str(error.filename)!r}"
+        # Of a copy the second one is what could not be written.
+        name = error.filename if error.filename2 is None else error.filename2
+        where = "" if name is None else f": {str(name)!r}"
         return f"{error.strerror or error}{where}"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "there is not enough memory; try a smaller --chunk-size, --limit or --size"

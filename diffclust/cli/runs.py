@@ -332,6 +332,8 @@ def read_run(path: str) -> SavedRun:
         if not ((run.clusters >= 0) & (run.clusters < run.num_clusters)).all():
             raise ValueError(f"clusters beyond {run.num_clusters - 1}")
         return run
+    except PermissionError:
+        raise
     except (OSError, ValueError, TypeError, IndexError, OverflowError, csv.Error) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"the run in {path!r} is damaged ({reason}); make it again") from error
@@ -372,7 +374,10 @@ def refuse_unfinished(folder: Path, what: str, *, allowed: bool) -> None:
     Raises:
         ValueError: If it is there and nothing is said.
     """
-    if folder.exists() and not allowed:
+    states = folder / "states"
+    left = states.iterdir() if states.is_dir() else folder.glob("*")
+    # What orbax began to write and did not finish is nothing to go on with.
+    if not allowed and any(".orbax-checkpoint-tmp" not in path.name for path in left):
         raise ValueError(
             f"{str(folder)!r} holds {what} that was broken off; go on with it by --resume, or "
             "replace it with --overwrite"
@@ -430,6 +435,8 @@ class SavedStates:
             self._check_finished()
         allowed = self.is_done() or options.resume or options.overwrite
         refuse_unfinished(self._folder, "a fit", allowed=allowed)
+        if not allowed:
+            self.remove()
 
     def _check_finished(self) -> None:
         """Refuses to take another run, or one that is being replaced, for that of this fit."""

@@ -199,9 +199,28 @@ def load_table(
     _refuse_options(options, for_images, f"images, and these are {these}")
     if these == "shapes":
         loaded = load_landmarks(options.source, labels=options.labels)
+        if isinstance(options, Predict):
+            known = summary_of(Path(options.model)).get("source", {})
+            loaded = _in_order(loaded, known.get("landmark_names"), options.source)
     else:
         loaded = load_series(options.source, length=length)
     return loaded.limit(options.limit, options.seed)
+
+
+def _in_order(shapes: LandmarkSet, names: Sequence[str] | None, source: str) -> LandmarkSet:
+    """Shapes whose landmarks come in the order of those that were fitted, by their names."""
+    own = shapes.landmark_names
+    if own is None or names is None or len(own) != len(names):
+        return shapes
+    if {*own} != {*names}:
+        others = _validation.some(repr(name) for name in names if name not in own)
+        raise ValueError(
+            f"{source!r} has no landmarks {others}, which were fitted; give landmarks their names"
+        )
+    order = [own.index(name) for name in names]
+    return dataclasses.replace(
+        shapes, landmarks=shapes.landmarks[:, order], landmark_names=tuple(names)
+    )
 
 
 def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
@@ -251,10 +270,15 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """
     arguments = {}
     if options.weights is not None:
-        total = len(dataset) + len(dataset.skipped)
-        if options.limit is not None or (dataset.indices >= total).any():
+        total, limit = len(dataset) + len(dataset.skipped), options.limit
+        if limit is not None or (dataset.indices >= total).any():
             total = None  # the set is drawn from a larger one, of unknown size
-        arguments["sample_weight"] = load_weights(options.weights, dataset.indices, total=total)
+        arguments["sample_weight"] = load_weights(
+            options.weights,
+            dataset.indices,
+            total=total,
+            drawn=None if limit is None else (limit, options.seed),
+        )
     if options.start is not None:
         arguments["assignments"] = _clusters_of(options, dataset)
     return arguments

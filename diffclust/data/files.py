@@ -20,7 +20,7 @@ from numpy.lib.npyio import NpzFile
 
 from diffclust._validation import reason_of, some
 from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
-from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
+from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_labels
 from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 from diffclust.masks import as_mask
 
@@ -140,7 +140,7 @@ def damage_explained(path: Path) -> Generator[None]:
     """
     try:
         yield
-    except DataError:
+    except (DataError, PermissionError):
         raise
     # A damaged file fails in many ways: zip, deflate, header and encryption each have their own.
     except Exception as error:
@@ -360,7 +360,13 @@ def _parse_idx(file: io.BufferedIOBase, path: Path, ratio: int) -> np.ndarray:
     raise DataError(f"{str(path)!r} holds {what}; it is damaged: get it again.")
 
 
-def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = None) -> np.ndarray:
+def load_weights(
+    path: str | Path,
+    indices: np.ndarray,
+    *,
+    total: int | None = None,
+    drawn: tuple[int, int] | None = None,
+) -> np.ndarray:
     """Load weights from a `.npy` file: one number for each sample of a source.
 
     Args:
@@ -368,6 +374,8 @@ def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = N
         indices: Positions in the source of the samples that are wanted, integers `[m]`, such as
             `Dataset.indices`: fewer than n after a limit or where bad files were left out.
         total: How many samples the source has, if that is known.
+        drawn: The limit and the seed by which they were drawn from the source, if they were: with
+            other numbers of samples others would have been.
 
     Returns:
         float64 `[m]`.
@@ -389,6 +397,11 @@ def load_weights(path: str | Path, indices: np.ndarray, *, total: int | None = N
         raise DataError(
             f"{where} must be one for each sample of the source, in the same order: got "
             f"{len(stored)} for {f'at least {least}' if total is None else total}."
+        )
+    if drawn is not None and not np.isin(indices, draw(len(stored), *drawn)).all():
+        raise DataError(
+            f"{where} must be one for each sample of the source: got {len(stored)}, of which the "
+            f"limit of {drawn[0]} would have drawn others."
         )
     weights = stored.astype(np.float64)
     bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))

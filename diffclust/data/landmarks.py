@@ -189,7 +189,8 @@ def table_of(path: Path) -> Literal["landmarks", "series"] | None:
         with path.open("rb") as file:
             first = file.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
         # A header has names, and a row of series numbers.
-        return "landmarks" if re.sub(rb"(?i)\bnan?\b|[\deE+.,;\s\"-]", b"", first) else "series"
+        numbers = rb"(?i)\bnan?\b|\binf\b|\xe2\x88\x92|[\deE+.,;\s\"-]"
+        return "landmarks" if re.sub(numbers, b"", first) else "series"
     if suffix != ".npz":
         return "landmarks" if suffix == ".tps" else "series"
     try:

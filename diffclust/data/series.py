@@ -97,7 +97,7 @@ def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
 
 def _read_csv(path: Path) -> tuple[Any, None]:
     series = []
-    for line, cells in table_rows(path):
+    for line, cells in table_rows(path, keep_empty=True):
         while len(cells) > 1 and not cells[-1]:
             cells.pop()
         where = f"of line {line} of {str(path)!r}"

@@ -41,11 +41,12 @@ def read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def table_rows(path: Path, *, keep_empty: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Reads a table whose fields are divided by what its first line has most of: `,`, `;` or tabs.
 
     Args:
         path: The file.
+        keep_empty: Whether rows of empty fields are kept, where others follow.
 
     Yields:
         Number of the line and fields of each row that is not empty.
@@ -56,11 +57,16 @@ def table_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     text = read_text(path)
     delimiter = max(",;\t", key=text.lstrip().split("\n", 1)[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
+    empty: list[tuple[int, list[str]]] = []
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
             if any(cells):
+                yield from empty
+                empty.clear()
                 yield reader.line_num, cells
+            elif keep_empty and len(cells) > 1:
+                empty.append((reader.line_num, cells))
     except csv.Error as error:
         raise DataError(
             f"line {reader.line_num} of {str(path)!r} is no row of a table ({error}); correct it."
@@ -105,9 +111,12 @@ def as_number(text: str, what: str) -> float:
     """
     if text.lower() in _MISSING:
         return float("nan")
-    try:
-        return float(text)
-    except ValueError as error:
-        comma = "write a decimal point, not a comma, and no comma between numbers"
-        hint = comma if "," in text else "correct it, or mark it NA"
-        raise DataError(f"{what} must be a number: got {text!r}; {hint}.") from error
+    # As word processors write a minus.
+    written = text.replace("\u2212", "-")
+    with contextlib.suppress(ValueError):
+        # Python would read 1_0, and digits of other scripts.
+        if written.isascii() and "_" not in written:
+            return float(written)
+    comma = "write a decimal point, not a comma, and no comma between numbers"
+    hint = comma if {*",;\t"} & {*text} else "correct it, or mark it NA"
+    raise DataError(f"{what} must be a number: got {text!r}; {hint}.")

@@ -163,6 +163,8 @@ def read_cluster_labels(path: str, result: Result) -> tuple[list[str], str]:
     Raises:
         ValueError: If it holds no labels, or those of another model.
     """
+    if not Path(path).is_file():
+        raise ValueError(f"{path!r} does not exist, or is no file")
     content = read_object(Path(path))
     labels, remedy = content.get("labels"), "give labels.json, which 'diffclust review' exports"
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):

@@ -144,14 +144,16 @@ class Clusterer(ClusterMixin, BaseEstimator):
         else:
             _validation.unmasked(X, "X")
         is_array = isinstance(X, np.ndarray | jax.Array)
-        is_of_bytes = self._method.sample_kind == "image" and np.asarray(X).dtype == np.uint8
+        dtype = np.asarray(X).dtype
+        is_of_bytes = self._method.sample_kind == "image" and dtype in (np.uint8, np.uint16)
         if is_array and X.ndim > 2:
             array = check_array(np.asarray(X), allow_nd=True, **needed)
             validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
         else:
             array = validate_data(self, X, reset=reset, **needed)
             is_of_bytes &= not self._takes_rows()
-        return array / 255 if is_of_bytes else array  # as the library itself takes them
+        # As the library itself takes them.
+        return array / np.iinfo(dtype).max if is_of_bytes else array
 
     def _least_features(self, model: AbstractModel) -> int:
         """The least numbers of a row that make a sample."""

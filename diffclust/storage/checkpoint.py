@@ -20,6 +20,7 @@ from diffclust.models.base import AbstractSettings, shape_of
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
+from diffclust.storage.orbax_errors import save_reason, silence_orbax
 from diffclust.storage.staging import check_target, refuse_patterns, staged
 
 FORMAT = 2
@@ -67,8 +68,16 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     with staged(target, replace=overwrite) as folder:
         # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
         tree = {name: array for name, array in arrays.items() if array.size}
-        with _checkpointer() as checkpointer:
-            checkpointer.save((folder / _ARRAYS).absolute(), args=ocp.args.PyTreeSave(tree))
+        quiet = silence_orbax()
+        try:
+            with _checkpointer() as checkpointer:
+                checkpointer.save((folder / _ARRAYS).absolute(), args=ocp.args.PyTreeSave(tree))
+        # Orbax and tensorstore raise whatever they like. What they still print stays unprinted.
+        except Exception as error:
+            raise OSError(
+                f"no model can be saved in {str(path)!r} ({save_reason(error)})"
+            ) from error
+        quiet.close()
         # Numbers of NumPy's and JAX's become Python's.
         description = _describe(result, arrays)
         text = json.dumps(description, indent=2, default=lambda number: number.item())

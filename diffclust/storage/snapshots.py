@@ -4,10 +4,6 @@ import contextlib
 import errno
 import functools
 import json
-import logging
-import os
-import re
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,7 +22,6 @@ from jaxtyping import PyTree
 
 from diffclust._renamed import renamed_keywords
 from diffclust._signals import signals_deferred
-from diffclust._validation import reason_of
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
     allgather_objects,
@@ -37,6 +32,7 @@ from diffclust.parallel.processes import (
 from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
+from diffclust.storage.orbax_errors import save_reason, silence_orbax
 from diffclust.storage.staging import read_object, refuse_patterns, staged_file
 
 _RUN_FILE, _LOCK = "snapshots.json", "lock"
@@ -135,7 +131,7 @@ class SnapshotFolder:
             self._states, self._max_to_keep = self._path / "states", max_to_keep
             self._states.mkdir(exist_ok=True)
             self._lock = stack.pop_all()
-        self._quiet = _silence_orbax()
+        self._quiet = silence_orbax()
 
     @functools.cached_property
     def _manager(self) -> Any:
@@ -254,8 +250,8 @@ class SnapshotFolder:
     def _save_error(self, error: Exception) -> OSError:
         self._failed = True
         return OSError(
-            f"the fit's state cannot be saved in {str(self._path)!r} ({_reason(error)}); what was "
-            "saved before is complete: make room there, then go on from it"
+            f"the fit's state cannot be saved in {str(self._path)!r} ({save_reason(error)}); what "
+            "was saved before is complete: make room there, then go on from it"
         )
 
     @signals_deferred()
@@ -284,7 +280,7 @@ class SnapshotFolder:
                 state = self._read(number, like)
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
-                message = f"{place} cannot be read ({_reason(error)}); the one before is taken"
+                message = f"{place} cannot be read ({save_reason(error)}); the one before is taken"
                 (self._log or functools.partial(warnings.warn, stacklevel=2))(message)
             else:
                 if self._log is not None:
@@ -386,31 +382,6 @@ class SharedSnapshots:
         return None if self._folder is None else self._folder.last()
 
 
-def _silence_orbax() -> contextlib.ExitStack:
-    """Keeps orbax and asyncio from printing, with tracebacks, the very error that is raised.
-
-    Returns:
-        Its `close` ends that. One that is dropped unclosed, unlike a generator, ends nothing.
-    """
-    quiet, hook = contextlib.ExitStack(), sys.unraisablehook
-
-    def is_other(record: logging.LogRecord) -> bool:
-        # Asyncio names the task that failed, and where it is defined, in the message.
-        return "orbax" not in record.pathname + record.getMessage()
-
-    def show(unraisable: Any) -> None:
-        # Where one write of several fails, the others have no loop to come back to.
-        if str(unraisable.exc_value) != "Event loop is closed":
-            hook(unraisable)
-
-    for log in map(logging.getLogger, ("absl", "asyncio")):
-        log.addFilter(is_other)
-        quiet.callback(log.removeFilter, is_other)
-    sys.unraisablehook = show
-    quiet.callback(setattr, sys, "unraisablehook", hook)
-    return quiet
-
-
 def _difference(name: str, was: Any, value: Any) -> str:
     """How a run differs from the one that was interrupted, in a few words."""
     if name == "samples":
@@ -422,10 +393,3 @@ def _difference(name: str, was: Any, value: Any) -> str:
             for key in others
         )
     return f"had {name} {was!r}, not {value!r}"
-
-
-def _reason(error: BaseException) -> str:
-    text = reason_of(error)
-    # Tensorstore's words are long; the system's are at their end.
-    code = re.search(r"os_error_code='(\d+)'", text)
-    return text[:200] if code is None else os.strerror(int(code[1]))
