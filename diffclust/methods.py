@@ -38,6 +38,11 @@ class Words:
     prototype: str = "prototype"
     space: str = ""
 
+    @property
+    def is_squared(self) -> bool:
+        """Whether the distance is a squared one."""
+        return self.distance.startswith("squared")
+
 
 @dataclasses.dataclass(frozen=True)
 class Method:

@@ -229,4 +229,5 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
     if len(embedding.basis) != len(result.assignments):
         return None
     vectors = embedding.leading(num_clusters + max(0, embedding.basis.shape[1] - most))
-    return kmeans(vectors, num_clusters, key=key, num_restarts=result.model.num_restarts)
+    restarts = result.model.num_restarts
+    return kmeans(vectors, num_clusters, key=key, num_restarts=restarts, warns=False)

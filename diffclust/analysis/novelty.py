@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from diffclust.models.base import Result
+from diffclust.models.selection import IS_POSITIVE
 from diffclust.solvers import Assignment
 
 SIGNIFICANCE = 0.05
@@ -25,11 +27,14 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
         than others, so that small fits give more small values.
     """
     new, own = assignment.nonconformity, result.outcome.assignment
+    # Samples of weight zero were assigned, and not fitted.
+    counts = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0
+    fitted = own.nonconformity
+    own = jax.tree.map(lambda each: each[counts], own)
     if new is None:
         return p_values(own, assignment)
-    fitted = own.nonconformity
     fitted = result.model.nonconformity(result.outcome) if fitted is None else fitted
-    both = ((own, fitted), (assignment, new))
+    both = ((own, fitted[counts]), (assignment, new))
     return p_values(*(dataclasses.replace(each, distances=values) for each, values in both))
 
 

@@ -77,12 +77,14 @@ class Trial:
         has no distances, or one cluster. Of a graph, distances are those in its embedding.
         """
         clusters = self.clusters
-        is_density = self.result is not None and self.result.model.words.is_density
-        if clusters is None or is_density:
+        words = None if self.result is None else self.result.model.words
+        if clusters is None or (words is not None and words.is_density):
             return math.nan
         nearest, second = clusters.distances, clusters.distances + clusters.margins
         if not np.isfinite(second).all():
             return math.nan
+        if words is not None and words.is_squared:
+            nearest, second = np.sqrt(np.maximum(nearest, 0.0)), np.sqrt(np.maximum(second, 0.0))
         return float(np.mean(1.0 - nearest / np.maximum(second, np.finfo(second.dtype).tiny)))
 
 

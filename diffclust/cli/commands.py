@@ -33,6 +33,7 @@ from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource
 from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
+from diffclust.models.selection import IS_POSITIVE
 from diffclust.parallel import Data
 from diffclust.plotting import Film, save_prototypes
 from diffclust.progress_bar import ProgressBar
@@ -53,7 +54,7 @@ _SOURCE_OPTIONS = ("source", "split", "limit", "pad", "rate", "seconds", "label_
 _OF_FITS = ("size", "channels", "mask", "weights", "start")
 """Those that a prediction does not have."""
 
-_FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues")
+_FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues", IS_POSITIVE)
 """Extras of an outcome that describe the fitted samples only."""
 
 _LONG_FIT_SECONDS = 60.0

@@ -202,6 +202,6 @@ def _cut_twice(
     """The embedding in K vectors, and in some more that are weighted, each with its clusters."""
     most = num_clusters + _MORE_VECTORS
     leading = spectral_embedding(graph, most, key=key, num_extra=0)
-    settings = {"key": key, "weight": weight, "num_restarts": num_restarts}
+    settings = {"key": key, "weight": weight, "num_restarts": num_restarts, "warns": False}
     each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
     return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]

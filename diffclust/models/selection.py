@@ -12,6 +12,9 @@ from diffclust import _validation
 from diffclust.parallel import Data
 from diffclust.solvers import Assignment, Outcome
 
+IS_POSITIVE = "is_positive"
+"""Name of the extra that says, by 1 and 0, which samples have a positive weight."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
@@ -19,11 +22,13 @@ class Selection:
 
     Attributes:
         data: All samples.
-        is_fitted: Whether each sample of all processes is fitted; None where all are.
+        is_positive: Whether each sample of all processes has a positive weight; None where all do.
+        is_fitted: Whether it is fitted; None where all are.
         num_positive: How many samples have a positive weight.
     """
 
     data: Data
+    is_positive: Bool[np.ndarray, " n"] | None
     is_fitted: Bool[np.ndarray, " n"] | None
     num_positive: int
 
@@ -40,15 +45,15 @@ class Selection:
         """
         weight = data.weight
         if not np.any(data.allgather(np.asarray([weight is not None]))):
-            return Selection(data, None, data.num_samples)
+            return Selection(data, None, None, data.num_samples)
         if weight is None:
             weight = np.ones(data.own.stop - data.own.start)
         if drop:
             weight = weight.astype(np.float64)
             data = dataclasses.replace(data, weight=weight)
-        is_fitted = data.all_weights > 0
-        all_are = not drop or bool(is_fitted.all())
-        return Selection(data, None if all_are else is_fitted, int(is_fitted.sum()))
+        is_positive = data.all_weights > 0
+        some = None if is_positive.all() else is_positive
+        return Selection(data, some, some if drop else None, int(is_positive.sum()))
 
     def select(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
         """A stage of a fit that leaves samples of weight zero out.
@@ -104,8 +109,12 @@ class Selection:
             nonconformity: That of the samples that were fitted, by an outcome.
 
         Returns:
-            The same with an assignment of all samples, in their order.
+            The same with an assignment of all samples, in their order. Its extras say which have
+            a positive weight, where not all have.
         """
+        if self.is_positive is not None:
+            extras = {**outcome.extras, IS_POSITIVE: self.is_positive.astype(np.int32)}
+            outcome = dataclasses.replace(outcome, extras=extras)
         if self.is_fitted is None:
             return outcome
         others = np.flatnonzero(~self.is_fitted[self.data.own])

@@ -322,7 +322,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             graphs.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
         affinities = weighted_graph(_side_by_side(graphs), rows=weight)
         embedding = transfer_cut(affinities, self.num_clusters)
-        settings = {"key": key, "num_restarts": self.num_restarts, "weight": weight}
+        settings = {"key": key, "num_restarts": self.num_restarts, "weight": weight, "warns": False}
         points = kmeans(embedding.vectors, self.num_clusters, **settings)
         extras |= {
             "sigmas": np.stack(sigmas),

@@ -217,7 +217,7 @@ def _principal_axis(foreground: Image) -> tuple[Float[Array, " channels"], Scala
     """The first principal axis of colours through 0, and its share of their squares."""
     flat = foreground.reshape(-1, foreground.shape[2])
     second = power = product(flat.T, flat)
-    for _ in range(6):
+    for _ in range(10):
         # Squared, so that the largest eigenvalue's vector alone is left.
         trace = jnp.trace(power)
         power = power / jnp.where(trace > 0.0, trace, 1.0)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from diffclust.image_source import Images, mapped
 from diffclust.linalg import product
-from diffclust.masks import as_mask
+from diffclust.masks import as_mask, mask_weights
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.mesh import jitted_map_rows, vmap_rows
 from diffclust.registration.colours import (
@@ -207,9 +207,15 @@ class Frame(eqx.Module):
     def _inked(
         self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
     ) -> Registered:
-        """Bright ink on black; an image whose ground is kept, as it is."""
+        """Bright ink on black; an image whose ground is kept, as it is where it is seen."""
         if self.ink in ("none", "keep"):
-            return image
+            if self.mask is None:
+                return image
+            level = jnp.zeros_like(image)
+            if self.ink == "keep":
+                colours = Colour(image.shape[2], gradient=True)
+                level = -colours(ground(image, mask=self.mask), level)
+            return jnp.where(mask_weights(self.mask) > 0, image, level)
         foreground = without_ground(image, shift, mask=self.mask)
         bright = jnp.maximum(Colour(image.shape[2], full=True)(mix, foreground), 0.0)
         return bright[..., :1] if self.ink == "colour" else bright

@@ -150,6 +150,7 @@ def kmeans(
     max_passes: int = 100,
     weight: Any = None,
     callback: Callback = ignore,
+    warns: bool = True,
 ) -> PointClusters:
     """k-means that a single bad start does not spoil.
 
@@ -164,6 +165,8 @@ def kmeans(
         max_passes: Most passes of a run.
         weight: Weights of the points, or None for ones.
         callback: Called after every chunk of our own algorithm.
+        warns: Whether to warn of points so far from zero that they lose digits; rows of an
+            embedding that does not tell samples apart are far by nature.
 
     Returns:
         The clusters; where fewer points than K differ, some of them are empty.
@@ -182,7 +185,8 @@ def kmeans(
     _validation.positive(num_restarts, "num_restarts")
     weight = _validation.weights(weight, len(points), "weight", "point")
     working = np.asarray(points, jnp.result_type(float))
-    _validation.warn_of_offset(working[:10_000], "points")
+    if warns:
+        _validation.warn_of_offset(working[:10_000], "points")
     weighted = working if weight is None else working[weight > 0]
     different = _different(weighted, num_clusters + 1)
     if len(different) <= num_clusters:

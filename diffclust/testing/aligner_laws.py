@@ -69,6 +69,9 @@ def check_aligner(
     free = Alignment(none[:0], params[:0], zero[:0])
     without = case.checked(samples[0], among, free, atol).energy
     agree(f"{name}: a vacant place counts for nothing", without, alignment.energy, atol)
+    if grid is None:
+        law = f"{name}: no worse than the nearest prototype without alignment"
+        require(float(alignment.energy[0]) <= float(rest.min()) + 10 * atol, law)
     # However bad it is, and however good: then the params are the only ones that lead there.
     worst = jnp.argmax(jnp.asarray(rest)).astype(jnp.int32)
     starts = [among]

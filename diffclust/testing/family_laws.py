@@ -155,3 +155,10 @@ class _Case(eqx.Module):
             atol = 1e2 * rounding(total) * (1.0 + float(np.max(np.abs(total))))
             agree(f"{name}: statistics add up over batches", one + two, total, atol)
             agree(f"{name}: statistics follow the weights", again, total, atol)
+        if self.family.is_additive:
+            turned = jax.tree.map(lambda leaf: leaf[::-1], prototypes)
+            others = jax.tree.leaves(self.statistics(jax.device_put(batch), turned))
+            for total, other in zip(whole, map(np.asarray, others), strict=True):
+                atol = 1e2 * rounding(total) * (1.0 + float(np.max(np.abs(total))))
+                law = f"{name}: is_additive, but statistics are not the same of all prototypes"
+                agree(law, other, total, atol)

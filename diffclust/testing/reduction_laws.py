@@ -127,7 +127,7 @@ def _laws_of_one_sample(name: str, reduction: AbstractReduction, scores: np.ndar
 def _sums_and_update(
     reduction: AbstractAdaptiveReduction, scores: Array, weight: Array, cluster: Array
 ) -> tuple[list[PyTree], AbstractAdaptiveReduction]:
-    """Sums over all samples, over two parts added, without the last; and the next state."""
+    """Sums over all, two parts added, all but the last, a copy more; and the next state."""
     third = len(weight) // 3
 
     def sums(part: slice) -> PyTree:
@@ -135,7 +135,11 @@ def _sums_and_update(
 
     whole = sums(slice(None))
     parts = jax.tree.map(jnp.add, sums(slice(None, third)), sums(slice(third, None)))
-    return [whole, parts, sums(slice(None, -1))], reduction.update(whole)
+    # The first sample twice, with half of its weight.
+    twice = jnp.concatenate([jnp.zeros(1, dtype=jnp.int32), jnp.arange(len(weight))])
+    halved = jnp.concatenate([weight[:1] / 2, weight[:1] / 2, weight[1:]])
+    copies = reduction.statistics(scores[twice], halved, cluster[twice])
+    return [whole, parts, sums(slice(None, -1)), copies], reduction.update(whole)
 
 
 def _law_of_sums(
@@ -145,11 +149,12 @@ def _law_of_sums(
     weight: np.ndarray,
     cluster: np.ndarray,
 ) -> AbstractAdaptiveReduction:
-    (whole, parts, without), after = _sums_and_update(
+    (whole, *others), after = _sums_and_update(
         reduction, *jax.device_put((scores, weight, cluster))
     )
-    for law, others in (("over parts add up", parts), ("leave out weightless samples", without)):
-        pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(others), strict=True)
+    laws = "over parts add up", "leave out weightless samples", "follow the weights"
+    for law, these in zip(laws, others, strict=True):
+        pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(these), strict=True)
         for one, other in (map(np.asarray, pair) for pair in pairs):
             atol = 1e2 * rounding(one) * (1.0 + float(np.max(np.abs(one))))
             agree(f"{name}: sums {law}", one, other, atol)

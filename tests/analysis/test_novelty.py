@@ -1,5 +1,7 @@
 """New samples against those that were fitted."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from diffclust.analysis import SIGNIFICANCE, conformal_p_values, p_values
 from diffclust.models import KMeans, ProjectedScatteringSpectralClustering
 from diffclust.solvers import Assignment
+from diffclust.storage import load, save
 from tests.registry import blobs
 
 
@@ -40,6 +43,22 @@ def test_by_distances_where_these_decide(key: jax.Array) -> None:
     new = result.predict(images[20:])
     by_distance = p_values(result.outcome.assignment, new)
     np.testing.assert_array_equal(conformal_p_values(result, new), by_distance)
+
+
+def test_samples_of_weight_zero_have_no_say(key: jax.Array, tmp_path: Path) -> None:
+    images = blobs(30)
+    images[15:20] = 1.0 - images[15:20]
+    weight = (np.arange(20) < 15).astype(float)
+    model = KMeans(2, num_restarts=1)
+    fitted = model.fit(images[:20], key=key, sample_weight=weight)
+    save(tmp_path / "model", fitted)
+    expected = p_values(
+        jax.tree.map(lambda x: x[:15], fitted.outcome.assignment),
+        new := (fitted.predict(images[20:])),
+    )
+    assert (expected != p_values(fitted.outcome.assignment, new)).any()
+    for result in (fitted, load(tmp_path / "model")):
+        np.testing.assert_array_equal(conformal_p_values(result, new), expected)
 
 
 @pytest.mark.parametrize(

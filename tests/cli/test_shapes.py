@@ -63,6 +63,23 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "shapes are no files of their own" in capsys.readouterr().err
 
 
+def test_landmarks_are_those_of_the_fit_by_their_names(
+    folder: Path, capsys: pytest.CaptureFixture[str], drawn: tuple[np.ndarray, np.ndarray]
+) -> None:
+    names, order = np.array(["nose", "chin", "ear", "eye", "brow"]), [3, 0, 4, 1, 2]
+    np.savez("named.npz", landmarks=drawn[0], landmark_names=names)
+    np.savez("turned.npz", landmarks=drawn[0][:, order], landmark_names=names[order])
+    np.savez("others.npz", landmarks=drawn[0], landmark_names=[*names[:4], "lip"])
+    options = ["--restarts", "1", "--no-report", "--out", "run"]
+    assert main(["fit", "named.npz", "-k", "2", *options]) == 0
+    for name in ("named", "turned"):
+        assert main(["predict", "run", f"{name}.npz", "--no-report", "--out", name]) == 0
+    tables = [Path(name, "assignments.csv").read_text("utf-8") for name in ("named", "turned")]
+    assert tables[0] == tables[1]
+    message = refused(capsys, "predict", "run", "others.npz", "--out", "no")
+    assert "has no landmarks 'brow', which were fitted" in message
+
+
 def test_settings_reach_the_model(folder: Path) -> None:
     options = ["-k", "2", "--method", "shape-kmeans", "--restarts", "1", "--no-report"]
     given = ["--distance", "fisher-rao", "--variances", "isotropic", "--registration", "rigid"]

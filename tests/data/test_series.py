@@ -111,6 +111,16 @@ def test_tables_from_spreadsheets(tmp_path: Path) -> None:
     assert table_of(file) == "series"
     series = load_series(file).series[..., 0]
     np.testing.assert_array_equal(series, np.float32([[0.5, np.nan, 2], [1, np.nan, 3]]))
+    # A series of which nothing is known counts; what follows the last one does not.
+    file.write_text("1,2,3\n,,\n4,5,6\n,,\n")
+    with pytest.raises(DataError, match="fewer than two values at index 1"):
+        load_series(file)
+    file.write_text("\u22121,2,3\n4,inf,6\n", "utf-8")
+    assert table_of(file) == "series"
+    for text, hint in (("1,5;2,5;3", "write a decimal point"), ("1_0,2,3", "correct it")):
+        file.write_text(f"{text}\n4,5,6\n")
+        with pytest.raises(DataError, match=f"must be a number: got .*{hint}"):
+            load_series(file)
     file.write_text("1,2,3\n4,x,6\n")
     with pytest.raises(DataError, match="value 2 of line 2 of .* must be a number: got 'x'"):
         load_series(file)

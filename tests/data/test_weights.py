@@ -18,6 +18,15 @@ def test_weights_follow_the_samples(tmp_path):
     np.testing.assert_array_equal(load_weights(tmp_path / "w.npy", drawn.indices), drawn.indices)
 
 
+def test_weights_of_another_source_are_refused(tmp_path):
+    np.save(tmp_path / "w.npy", np.ones(1798))
+    drawn = load("digits", limit=9, seed=3)
+    with pytest.raises(DataError, match="got 1798, of which the limit of 9 would have drawn"):
+        load_weights(tmp_path / "w.npy", drawn.indices, drawn=(9, 3))
+    np.save(tmp_path / "w.npy", np.ones(1797))
+    assert len(load_weights(tmp_path / "w.npy", drawn.indices, drawn=(9, 3))) == 9
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

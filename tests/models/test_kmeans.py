@@ -119,6 +119,8 @@ def test_bytes_and_grey_images_are_taken(images: np.ndarray) -> None:
     assert from_bytes.prototypes.max() <= 1.0
     from_floats = KMeans(2).fit((levels / 255)[..., None].tolist(), key=KEY)
     np.testing.assert_allclose(from_bytes.prototypes, from_floats.prototypes, atol=1e-6)
+    words = KMeans(2).fit(levels.astype(np.uint16) * 257, key=KEY)
+    np.testing.assert_allclose(words.prototypes, from_bytes.prototypes, atol=1e-6)
     from_device = KMeans(2).fit(jnp.asarray(levels), key=KEY)
     np.testing.assert_array_equal(from_device.assignments, from_bytes.assignments)
     again = from_bytes.predict(levels[:3])

@@ -223,6 +223,23 @@ def test_photographs_are_placed_and_keep_their_ground(seed):
     np.testing.assert_allclose(restored[inside, inside], image[inside, inside], atol=0.15)
 
 
+@pytest.mark.parametrize("ink", ["none", "keep"])
+def test_what_a_mask_hides_is_ground_where_the_ground_is_kept(ink):
+    x, y = np.asarray(pixel_grid(32, 32))
+    image = np.repeat((0.7 + 0.1 * x - 0.05 * y)[..., None], 3, axis=2).astype(np.float32)
+    image[10:16, 18:24] = (0.2, 0.6, 0.1)
+    mask = np.ones((32, 32))
+    mask[:8, :8] = 0.0
+    stamped = image.copy()
+    stamped[:8, :8] = 5.0
+    frame = Frame("place", ink, mask=mask)
+    expected = seen(frame, image)
+    np.testing.assert_allclose(seen(frame, stamped), expected, atol=1e-5)
+    if ink == "keep":
+        plain = seen(Frame("place", ink), image)
+        np.testing.assert_allclose(expected[4:-4, 4:-4], plain[4:-4, 4:-4], atol=0.02)
+
+
 def test_shadows_are_less_of_a_figure_than_things():
     image = np.full((32, 32, 3), 0.6, np.float32) * np.array([1.0, 0.9, 0.8], np.float32)
     thing, shadow = (slice(12, 20), slice(4, 12)), (slice(12, 20), slice(20, 28))

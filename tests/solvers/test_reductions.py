@@ -223,9 +223,17 @@ def test_reductions_obey_the_laws(reduction: AbstractReduction, key: jax.Array) 
     check_reduction(reduction, key=key)
 
 
+class CountsAlike(Trimmed):
+    """Every sample counts once, whatever it weighs."""
+
+    def statistics(self, scores: Array, weight: Array, cluster: Array) -> tuple[Array, Array]:
+        return super().statistics(scores, (weight > 0).astype(weight.dtype), cluster)
+
+
 @pytest.mark.parametrize(
     "reduction",
     [
+        CountsAlike(0.2),
         OfTheBatch(),
         TrimmedByBatch(0.2),
         Forgiving(0.2),

@@ -158,6 +158,22 @@ def test_broken_law_of_an_aligner_is_noticed(fault: str, key: Key) -> None:
         check_aligner(Wrong(fault), energy, key=key, grid=O2.grid(8), penalty=0.0, tolerance=0.01)
 
 
+class Stays(NoAlignment):
+    """Looks at the first cluster alone."""
+
+    def num_candidates(self, num_clusters: int) -> int:
+        return 1
+
+    def align(self, energy, sample, clusters, shared, start, prepared) -> Alignment:
+        first = clusters.take(jnp.zeros(1, dtype=jnp.int32))
+        return super().align(energy, sample, first, shared, start, prepared)
+
+
+def test_an_aligner_that_does_not_look_is_noticed(key: Key) -> None:
+    with pytest.raises(AssertionError, match="Stays: no worse than the nearest prototype"):
+        check_aligner(Stays(), TransformedDistance(Identity()), key=key)
+
+
 def test_a_small_offset_is_noticed_on_larger_images() -> None:
     energy = TransformedDistance(O2)
     for key in jax.random.split(jax.random.key(0), 3):
@@ -240,6 +256,15 @@ class Climbs(MeanImages):
         return previous + 2.5 * (super().update(statistics, previous) - previous)
 
 
+class Claims(MeanImages):
+    """Goes half of the way: its sums hold where it was, which it says they do not."""
+
+    def statistics(self, aligned: Array, pixel_weight: object, membership: Array, *rest) -> Sums:
+        sums = super().statistics(aligned, pixel_weight, membership, *rest)
+        image = (sums.image + sums.weight * rest[0]) / 2
+        return eqx.tree_at(lambda s: s.image, sums, image)
+
+
 class Forgets(MeanImages):
     """Empty clusters become black."""
 
@@ -268,11 +293,12 @@ class Unweighted(MeanImages):
     ("family", "law"),
     [
         (Climbs(), "an update does not raise the loss"),
+        (Claims(), "is_additive, but statistics are not the same of all prototypes"),
         (Forgets(), "an empty cluster's prototype stays"),
         (OfBatch(), "statistics add up over batches"),
         (Unweighted(), "an update does not raise the loss|statistics follow the weights"),
     ],
-    ids=["climbs", "forgets", "of-batch", "unweighted"],
+    ids=["climbs", "claims", "forgets", "of-batch", "unweighted"],
 )
 def test_broken_law_of_a_family_is_noticed(family: MeanImages, law: str, key: Key) -> None:
     with pytest.raises(AssertionError, match=law):

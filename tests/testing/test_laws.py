@@ -25,7 +25,9 @@ from diffclust.transforms import (
     AbstractTransform,
     Affine,
     Identity,
+    Rotation,
     ThinPlateSpline,
+    Translation,
 )
 from diffclust.transforms.base import Correlation
 from diffclust.types import Image, Params, Points
@@ -302,6 +304,28 @@ WRONG = [
 def test_broken_law_is_noticed(kind: type[Affine], law: str, key: jax.Array) -> None:
     with pytest.raises(AssertionError, match=f"{kind.__name__}: {law}"):
         testing.check_transform(kind(), key=key)
+
+
+class Backwards(Translation):
+    """Correlations of the opposite moves."""
+
+    def bind_correlation(self, height: int, width: int) -> Correlation:
+        inner = Translation().bind_correlation(height, width)
+        return lambda grid, image, others: inner(-grid, image, others)
+
+
+class Still(Rotation):
+    """Correlations of no move at all."""
+
+    def bind_correlation(self, height: int, width: int) -> Correlation:
+        inner = Rotation().bind_correlation(height, width)
+        return lambda grid, image, others: inner(0 * grid, image, others)
+
+
+@pytest.mark.parametrize("transform", [Backwards(), Still()], ids=["backwards", "still"])
+def test_correlations_of_other_moves_are_noticed(transform, key: jax.Array) -> None:
+    with pytest.raises(AssertionError, match="bind_correlation gives"):
+        testing.check_transform(transform, key=key)
 
 
 CALLED: list[Array] = []
