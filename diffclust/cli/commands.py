@@ -234,6 +234,7 @@ def predict(options: Predict) -> None:
         OSError: If something cannot be read or written.
     """
     check_options(options)
+    runs.refuse_sweep(options.model)
     options = samples.as_fitted(options)
     inputs = [options.source, options.model, *filter(None, [options.cluster_labels])]
     with (

@@ -296,6 +296,19 @@ def file_names(places: Iterable[str]) -> list[str]:
     return [Path(place).name for place in places]
 
 
+def refuse_sweep(path: str) -> None:
+    """Refuses the folder of a sweep where a run is asked for.
+
+    Args:
+        path: A folder.
+
+    Raises:
+        ValueError: If a sweep wrote it.
+    """
+    if summary_of(Path(path)).get("command") == "sweep":
+        raise ValueError(f"{path!r} holds a sweep; give its run, {str(Path(path) / 'chosen')!r}")
+
+
 def read_run(path: str) -> SavedRun:
     """Reads the summary and the table of a run.
 
@@ -310,8 +323,7 @@ def read_run(path: str) -> SavedRun:
     """
     folder = Path(path)
     summary = summary_of(folder)
-    if summary.get("command") == "sweep":
-        raise ValueError(f"{path!r} holds a sweep; give its run, {str(folder / 'chosen')!r}")
+    refuse_sweep(path)
     if not summary:
         raise ValueError(
             f"{path!r} holds no run; give a folder that 'diffclust fit' or predict wrote"

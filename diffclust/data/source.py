@@ -110,8 +110,8 @@ def _load_file(source: str, options: LoadOptions) -> Dataset:
     if (held := table_of(path)) is not None:
         method = methods_of_table(held)[0]
         raise DataError(
-            f"source {source!r} holds {held}, not images; cluster them with --method "
-            f"{method.name}, or in Python with {method.model}, from load_{held}."
+            f"source {source!r} holds {held}, not images; {method.name} clusters them (diffclust "
+            f"fit --method {method.name}; in Python {method.model}, from load_{held})."
         )
     suffix = path.suffix.lower()
     if suffix in _SUFFIXES or is_idx(path):

@@ -162,7 +162,8 @@ def fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
     """The exact distance of two Gaussians with any covariances.
 
     Invariant under every affine map of both. In one dimension and in the plane all derivatives are
-    right, in higher ones the first two.
+    right, in higher ones the first two. There, in single precision, derivatives by the means lose
+    digits with the distance: they are 0.1 % off at 100 deviations, 1 % at 300, and wrong at 1,000.
 
     Args:
         p: A Gaussian.

@@ -203,6 +203,9 @@ def hessian_at_identity(
 ) -> Float[Array, "subspace subspace"]:
     """The energy's Hessian where a prototype meets itself: the Gauss-Newton matrix there.
 
+    Images that are read by bilinear interpolation have another slope on either side of a pixel; it
+    is that of one side, and another one of the mirrored image.
+
     Args:
         energy: The energy.
         bound: The same, bound to the size of the sample.

@@ -151,7 +151,7 @@ def test_landmarks_under_a_method_of_images_are_sent_to_shape_kmeans(
     Path("ok.tps").write_text("LM=3\n0 0\n1 0\n0 1\n", "utf-8")
     for source in ("ok.csv", "ok.tps", "shapes.npz"):
         message = refused(capsys, "fit", source, "-k", "2", "--method", "kmeans", "--out", "run")
-        assert "holds landmarks, not images; cluster them with --method shape-kmeans" in message
+        assert "holds landmarks, not images; shape-kmeans clusters them" in message
     # What else is no image is told as before.
     assert "does not exist" in refused(capsys, "fit", "gone.tps", "-k", "2", "--out", "run")
     np.savez("both.npz", images=np.eye(4)[None].repeat(3, 0), landmarks=np.ones((3, 3, 2)))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import orbax.checkpoint
 import pytest
 
 import diffclust
@@ -280,3 +281,19 @@ def test_settings_of_every_model_are_json() -> None:
         settings = json.loads(json.dumps(model(3).settings()))
         tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
         assert model.from_settings(tuples) == model(3)
+
+
+def test_a_full_disk_is_told_of_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = KMeans(2, num_restarts=1).fit(blobs(12), key=jax.random.key(0))
+
+    def full(*_: object, **__: object) -> None:
+        raise ValueError("RESOURCE_EXHAUSTED: Error writing [os_error_code='28']")
+
+    monkeypatch.setattr(orbax.checkpoint.Checkpointer, "save", full)
+    with pytest.raises(
+        OSError, match=r"no model can be saved in .*full' \(No space left on device"
+    ):
+        save(tmp_path / "full", result)
+    assert list(tmp_path.iterdir()) == []
