@@ -221,7 +221,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     if "registration_displacement" in figures:
         moved = figures["registration_displacement"]
         hint = ": next to nothing" if moved < _SMALL["displacement"] else ""
-        sentences.append(f"Registration moved {nouns} by {moved:.2g} pixels on average{hint}.")
+        sentences.append(f"Registration moved {nouns} by {_pixels(moved)} on average{hint}.")
     views = {
         "kmeans_ari": "from the same start",
         "raw_kmeans_ari": f"the {nouns} as they came",
@@ -242,6 +242,11 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     return " ".join(sentences)
 
 
+def _pixels(number: float) -> str:
+    """A number of pixels, in words."""
+    return f"{number:.2g} pixel{'' if f'{number:.2g}' == '1' else 's'}"
+
+
 def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -> list[str]:
     """Says how far alignment moved what and its gain, with a hint where that is little."""
     moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
@@ -249,7 +254,7 @@ def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -
         "gain": "took away {:.0%} of their distances",
         "log_density_gain": "added {:.2g} nats to the log density of each",
     }
-    words = [f"{what} by {figures[n]:.2g} pixels" for n, what in moved.items() if n in figures]
+    words = [f"{what} by {_pixels(figures[n])}" for n, what in moved.items() if n in figures]
     gained = [text.format(figures[name]) for name, text in gains.items() if name in figures]
     if not words or not gained:
         return []

@@ -116,12 +116,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             raise
         except OSError as error:
-            is_gone = error.errno == errno.ENOENT
-            name = error.filename if is_gone else error.filename2 or error.filename
-            where = "" if name is None else f": {str(name)!r}"
-            reason = f"nothing was changed ({error.strerror or error}{where})"
-            if is_gone:
-                reason += "; if pictures are elsewhere now, start the review again with --source"
+            reason = f"nothing was changed: it cannot be written ({error.strerror or error})"
+            if error.errno == errno.ENOENT and error.filename is not None:
+                reason = (
+                    f"nothing was changed: {str(error.filename)!r} is gone; if it is elsewhere "
+                    "now, start the review again with --source"
+                )
             self.send_error(507 if error.errno in _DISK_FULL else 500, reason)
 
     def _get(self) -> None:

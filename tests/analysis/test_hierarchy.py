@@ -49,5 +49,5 @@ def test_refuses_what_is_no_distance(drawn):
         shape_hierarchy(drawn[0], model=ShapeKMeans(1))
     with pytest.raises(ValueError, match="at least 2"):
         shape_hierarchy(drawn[0][:1])
-    with pytest.raises(ValueError, match="only 24 shapes"):
+    with pytest.raises(ValueError, match="number of shapes is 24"):
         shape_hierarchy(drawn[0]).cut(25)

@@ -111,7 +111,11 @@ def test_tables_of_unequal_lengths(run: Run) -> None:
         ("series.npz", ["-k", "21"], "series is 20, too few for 21 clusters; give at most -k 20"),
         ("series.npz", ["--intervals", "1"], "num_intervals must be at least 2, not 1"),
         ("series.npz", ["--landmarks", "5"], "series-kmeans has no option --landmarks"),
-        ("series.npz", ["--method", "kmeans"], "holds series, not images; cluster them with "),
+        (
+            "series.npz",
+            ["--method", "kmeans"],
+            "holds series, not images; series-kmeans clusters them",
+        ),
         ("gone.npz", [], "'gone.npz' is no file of .npz, .csv, .ts"),
         ("images.npz", [], "has no key 'series'"),
         ("short.csv", [], "holds fewer than two values at index 1"),
