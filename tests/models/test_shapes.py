@@ -188,7 +188,7 @@ def test_refuses_settings_that_mean_nothing(drawn):
     ]:
         with pytest.raises(ValueError, match=message):
             ShapeKMeans(**{"num_clusters": 2, **settings})
-    with pytest.raises(ValueError, match="only 60 shapes"):
+    with pytest.raises(ValueError, match="number of shapes is 60"):
         ShapeKMeans(61).fit(drawn[0], key=jax.random.key(0))
     same = np.repeat(drawn[0][:1], 5, axis=0)
     with pytest.raises(ValueError, match="all shapes are the same"):

@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_one_line():
     smaller = jax.tree.map(lambda leaf: leaf[:, :1], clusters)
     for message, given in {
         "samples must be floating numbers, not int32": (images.astype(np.int32), start),
-        "only 48 samples": (images, start, 100),
+        "number of samples is 48": (images, start, 100),
         "48 whole numbers, one for each sample; got int32": (images, start[:1]),
         "the start has 3 clusters, num_clusters is 5": (images, clusters, 5),
         r"clusters must have shapes \[\(3, 4, 5, 1\), \(3, 0\)\], not \[\(3, 1": (images, smaller),

@@ -70,7 +70,7 @@ def test_rows_all_alike(key) -> None:
     [
         (np.ones(3), 1, "shape"),
         (np.full((3, 2), np.nan), 1, "finite"),
-        (np.ones((3, 2)), 4, "only 3 points"),
+        (np.ones((3, 2)), 4, "number of points is 3"),
         (np.ones((3, 2)), 0, "num_clusters"),
     ],
 )
