@@ -354,7 +354,7 @@ def test_refuses_weights_that_mean_nothing(drawn):
     for model, given, message in [
         (ShapeKMeans(2), {"sample_weight": np.ones(3)}, r"\(60,\), one for each shape; got \(3,\)"),
         (ShapeKMeans(2), {"sample_weight": 0 * one}, "sample_weight is zero for all shapes"),
-        (ShapeKMeans(2), {"sample_weight": one}, "only 1 shapes of positive weight"),
+        (ShapeKMeans(2), {"sample_weight": one}, "number of shapes of positive weight is 1"),
         (ShapeKMeans(1), {"sample_weight": one}, "one shape of positive weight has no variance"),
         (
             ShapeKMeans(2),
