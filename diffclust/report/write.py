@@ -160,6 +160,9 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     predicted = outcome.status is Status.PREDICTED
     summed = f"summed {result.model.words.distance_short}"
     figures = {summed if predicted else result.model.criterion: number(result.loss)}
+    if "stability" in outcome.figures:
+        # It says more than a cut does.
+        figures = {"stability": number(outcome.figures["stability"], digits=3), **figures}
     if outcome.status not in (Status.SOLVED, Status.PREDICTED):
         figures[unit if done == 1 else plural(unit)] = integer(done)
     figures["time"] = duration(outcome.seconds)
