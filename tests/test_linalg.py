@@ -100,7 +100,13 @@ def test_gradients_hold_where_eigenvalues_meet(name: str, gap: float) -> None:
     )
 
 
-@pytest.mark.parametrize("function", [symmetric_sqrt, symmetric_exp, symmetric_log1p])
+@pytest.mark.parametrize(
+    "function",
+    [
+        symmetric_sqrt,
+        *(pytest.param(f, marks=pytest.mark.slow) for f in (symmetric_exp, symmetric_log1p)),
+    ],
+)
 def test_second_and_third_derivatives_where_eigenvalues_agree(function) -> None:
     direction = np.array([[0.3, 1.0, -0.4], [1.0, -0.2, 0.5], [-0.4, 0.5, 0.7]])
     with jax.enable_x64(True):
@@ -122,6 +128,7 @@ def test_second_and_third_derivatives_where_eigenvalues_agree(function) -> None:
         np.testing.assert_allclose(jax.jacfwd(second)(zero), third, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_logarithm_has_its_second_derivative_in_its_squared_norm() -> None:
     direction = np.array([[0.3, 1.0], [1.0, -0.2]])
     with jax.enable_x64(True):

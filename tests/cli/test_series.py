@@ -70,6 +70,7 @@ def test_fit_predict_and_export(run: Run) -> None:
         assert "series are no" in err
 
 
+@pytest.mark.slow
 def test_a_graph_of_series(run: Run) -> None:
     fit = ("-k", "2", "--method", "di-spectral", "--intervals", "4", "--out", "run")
     status, _, err = run("fit", "series.npz", *fit)

@@ -77,7 +77,10 @@ def test_gradient_is_finite_where_one_landmark_agrees(norm, key):
     assert (np.asarray(slope.mean[1]) != 0).all()
 
 
-@pytest.mark.parametrize("name", ["diagonal_fisher_rao", "fisher_rao", "wasserstein"])
+@pytest.mark.parametrize(
+    "name",
+    ["diagonal_fisher_rao", pytest.param("fisher_rao", marks=pytest.mark.slow), "wasserstein"],
+)
 def test_second_derivative_holds_where_one_landmark_agrees(name, key):
     with jax.enable_x64(True):
         first, second, towards = (draw_for(name)(k) for k in jax.random.split(key, 3))

@@ -308,6 +308,7 @@ STILL = DTIKMeans(3, transforms="", training=Training(steps=(30, 10), batch_size
 """The fastest fit there is."""
 
 
+@pytest.mark.slow
 def test_why_the_last_phase_ended_is_remembered() -> None:
     training = Training(steps=(400, 400), tolerance=0.99, batch_size=20)
     model, states = dataclasses.replace(STILL, training=training), InMemory()

@@ -42,7 +42,7 @@ MODELS: dict[str, AbstractScatteringModel] = {
     ),
 }
 SOME = [name for name in MODELS if name not in ("registered", "pairs")]
-ALL = [*SOME, "registered", pytest.param("pairs", marks=pytest.mark.slow)]
+ALL = [*SOME, *(pytest.param(name, marks=pytest.mark.slow) for name in ("registered", "pairs"))]
 WEIGHT = np.random.default_rng(1).uniform(0.2, 3.0, CHUNK)
 
 

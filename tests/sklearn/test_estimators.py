@@ -157,7 +157,7 @@ def test_rows_are_images() -> None:
     np.testing.assert_array_equal(again.predict(images.reshape(24, -1)), as_rows.labels_)
 
 
-@pytest.mark.parametrize("as_rows", [True, False])
+@pytest.mark.parametrize("as_rows", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_centres_of_registered_images_have_their_size(as_rows: bool) -> None:
     images = np.zeros((6, 9, 12), np.float32)
     for number, image in enumerate(images):
@@ -229,6 +229,7 @@ def test_spectral_methods_have_no_energies() -> None:
         result.energies(images)
 
 
+@pytest.mark.slow
 def test_score_is_minus_the_loss_of_scattering_k_means() -> None:
     images = blobs(24)
     result = sklearn.ScatteringKMeans(2, n_init=1, random_state=0).fit(images)

@@ -56,7 +56,9 @@ ALIGNERS: dict[str, tuple[AbstractPairEnergy, AbstractAligner]] = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=pytest.mark.slow) if n in ("coarse-to-fine", "sequential") else n
+        pytest.param(n, marks=pytest.mark.slow)
+        if n in ("coarse-to-fine", "sequential", "short list")
+        else n
         for n in ALIGNERS
     ],
 )

@@ -96,7 +96,10 @@ def test_unknown_boundary_is_refused() -> None:
         Affine("wrap")
 
 
-@pytest.mark.parametrize("transform", [Affine(), ThinPlateSpline((3, 3)), Morphology(3)])
+@pytest.mark.parametrize(
+    "transform",
+    [Affine(), ThinPlateSpline((3, 3)), pytest.param(Morphology(3), marks=pytest.mark.slow)],
+)
 def test_single_precision_stays_where_double_is_the_default(transform):
     image = np.random.default_rng(0).random((6, 5, 1)).astype(np.float32)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
