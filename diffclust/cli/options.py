@@ -287,8 +287,9 @@ class Sweep(_Clustering):
     """Try several numbers of clusters, or landmark grids, and choose one without labels.
 
     Numbers of clusters are chosen at the elbow of the loss, with spectral methods at the widest
-    eigengap, where these are clear; landmark grids by the evidence. Fits that were done when a
-    sweep was broken off are kept for --resume.
+    eigengap, where these are clear; landmark grids by the evidence, which weighs how well a grid
+    fits against how well it could fit anything. Fits that were done when a sweep was broken off are
+    kept for --resume.
 
     Attributes:
         source: What to cluster, as for 'diffclust fit'.

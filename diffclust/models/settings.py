@@ -259,8 +259,8 @@ class Training(AbstractSettings):
         curriculum: Whether transforms are added one by one, rather than all at the start.
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
             side, and never more than there are.
-        learning_rate: Step size of Adam, for prototypes and networks alike; of another `optimizer`
-            only if it holds one (`optax.inject_hyperparams`).
+        learning_rate: Step size of Adam, for prototypes and networks alike. In Python an
+            `optimizer` in its place takes it if it was made by optax's `inject_hyperparams`.
         optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
             file does not hold it: a model that was loaded would be trained by Adam.
         split_merge: Whether clusters that hold two kinds are split, and others make room, now and
