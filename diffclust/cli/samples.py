@@ -210,7 +210,7 @@ def load_table(
 def _in_order(shapes: LandmarkSet, names: Sequence[str] | None, source: str) -> LandmarkSet:
     """Shapes whose landmarks come in the order of those that were fitted, by their names."""
     own = shapes.landmark_names
-    if own is None or names is None or len(own) != len(names):
+    if own is None or names is None or len(own) != len(names) or len({*own}) < len(own):
         return shapes
     if {*own} != {*names}:
         others = _validation.some(repr(name) for name in names if name not in own)

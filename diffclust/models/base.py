@@ -322,8 +322,8 @@ class AbstractModel(AbstractSettings):
 
         Args:
             samples: Images, anything array-like of shape `(n, height, width, channels)` or
-                `(n, height, width)`, intensities in [0, 1] or 8 bits; or shapes `(n, landmarks,
-                dims)`: the same landmarks in the same order, in any units.
+                `(n, height, width)`, intensities in [0, 1] or of 8 or 16 bits; or shapes
+                `(n, landmarks, dims)`: the same landmarks in the same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
             prototypes: Images to start from, one a cluster; for methods of images that can. Where
                 images are registered, registered ones.

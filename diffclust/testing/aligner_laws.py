@@ -34,7 +34,8 @@ def check_aligner(
     params, and no cluster is worse than unaligned. The incumbent's cluster stays a candidate, and
     is not worse than it was, also where the aligner would not find its params; places that are
     vacant count for nothing. vmap = loop, and a bound energy remembers nothing of earlier calls. On
-    a grid, no candidate is worse than the best params of the grid.
+    a grid, no candidate is worse than the best params of the grid; without one, the first is not
+    worse than the nearest prototype unaligned.
 
     Args:
         aligner: The aligner.

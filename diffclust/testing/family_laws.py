@@ -33,7 +33,8 @@ def check_family(
 
     The loss is the sum of the energies of samples in their clusters, whose params stay as they are.
     Also: statistics of two batches add up to those of both, a sample of weight two counts as two,
-    one of weight zero not at all, and the prototype of an empty cluster stays.
+    one of weight zero not at all, and the prototype of an empty cluster stays. Where `is_additive`
+    is true, statistics are the same whatever the prototypes.
 
     Args:
         family: The family.

@@ -24,7 +24,7 @@ def check_reduction(
     not fall where scores rise. All this of negative scores, too, unless the loss of them is NaN.
     Where `is_hard` is true, the loss is the least score, of any size, and the sample is its best
     cluster's alone. Of a reduction that follows the samples, sums over two parts add up to those
-    over both, samples of weight zero do not count, and the update keeps structure, shapes and
+    over both, samples count by their weights, and the update keeps structure, shapes and
     dtypes.
 
     Args:
