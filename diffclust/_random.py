@@ -11,7 +11,7 @@ from diffclust.types import Key
 
 @functools.partial(jax.jit, static_argnums=1)
 def split_key(key: Key, count: int, number: int | Int[Array, ""]) -> Key:
-    """One of the keys that `jax.random.split` makes, by one compiled program.
+    """Makes keys as `jax.random.split` does and returns one of them, by one compiled program.
 
     Args:
         key: Random key.

@@ -177,8 +177,8 @@ def not_blank(array: Images) -> None:
         blank = np.flatnonzero(~array.reshape(len(array), -1).any(axis=1))
     if blank.size:
         raise ValueError(
-            f"images holds blank images (all zero) at index {some(blank)}; they cannot be scaled "
-            "to unit norm: remove them"
+            f"images holds blank images at index {some(blank)}: all black, or of one colour where "
+            "grounds are taken out; they cannot be scaled to unit norm: remove them"
         )
 
 
@@ -267,7 +267,7 @@ def plain_numbers(value: Any) -> Any:
 
 
 def plain_pair(value: Any) -> Any:
-    """The same for height and width; one number stands for both."""
+    """Validates a height and width; one number stands for both."""
     numbers = plain_numbers(value)
     return 2 * numbers if isinstance(numbers, tuple) and len(numbers) == 1 else numbers
 

@@ -85,7 +85,7 @@ class ImageSource(abc.ABC):
 
     @property
     def dtype(self) -> np.dtype:
-        """What reading gives: JAX's default precision."""
+        """The dtype of images that are read: JAX's default precision."""
         return np.dtype(jnp.result_type(float))
 
     @property
@@ -135,7 +135,7 @@ class ImageSource(abc.ABC):
 
     @functools.cached_property
     def faults(self) -> Faults:
-        """What is wrong with some of the images; found by reading all of them once."""
+        """Reads all images once and returns what is wrong with some of them."""
         faults = [
             (~np.isfinite(block).all(axis=(1, 2, 3)), ~block.any(axis=(1, 2, 3)), uniform(block))
             for block in self.blocks()

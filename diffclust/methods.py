@@ -1,7 +1,7 @@
 """The methods as data: one descriptor each, for whatever has to know a method by name.
 
 The command line, reports, comparisons, estimates, the scikit-learn estimators and the documentation
-read these descriptors; none of them lists methods or tests the type of a model. Importing this
+read these descriptors; none of them tests the type of a model. Importing this
 module imports neither JAX nor the models.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What a method's figures are called.
+    """The words for a method's figures.
 
     Attributes:
         criterion: What a fit minimises, such as `"loss"` or `"normalised cut"`.

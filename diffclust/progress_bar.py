@@ -46,7 +46,7 @@ _MIN_SECONDS, _MIN_DONE = 3.0, 0.05
 
 
 class Fraction:
-    """How much of a whole fit is done.
+    """The share of a whole fit that is done.
 
     Gradient steps are counted. Passes of Lloyd's algorithm are as many as they were in the restarts
     before, and the best restart on the full images takes half as long as another. Of a spectral
@@ -253,7 +253,7 @@ class ProgressBar:
         return show
 
     def _description(self, progress: Progress, now: float) -> list[str]:
-        """What the fit is doing, in words, the most important first."""
+        """Describes in words what the fit is doing, the most important first."""
         stage, least = progress.stage, progress.least
         if stage in _STAGES:
             return [_STAGES[stage]]
@@ -281,7 +281,7 @@ class ProgressBar:
         return here != before
 
     def _steps(self, progress: Progress, now: float) -> list[str]:
-        """How far a fit by gradient steps is, how fast in this phase, and how long it may take."""
+        """Describes a fit by gradient steps: its progress, its speed, and the time left."""
         words = [f"step {progress.done} of {progress.total}"]
         if progress.loss is not None:
             words.append(f"loss {progress.loss:.4g} an image")

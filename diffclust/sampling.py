@@ -190,7 +190,7 @@ def _blend(
 
 @jax.custom_jvp
 def set_apart(image: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The same array, computed before what is done with it.
+    """Returns the same array, computed before what is done with it.
 
     On CPUs XLA fuses the making of an image into a sum over its pixels, such as a distance, and
     then makes the image many times more slowly (1280 warps of 28 x 28 and their distances: 64 ms

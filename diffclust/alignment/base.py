@@ -29,7 +29,7 @@ class Alignment(eqx.Module):
 
     @property
     def margin(self) -> Scalar:
-        """How much worse the second-best cluster is; infinite where there is one cluster."""
+        """Energy of the second-best cluster less that of the best; infinite for one cluster."""
         if self.energy.shape[0] < 2:
             return jnp.full((), jnp.inf, dtype=self.energy.dtype)
         return self.energy[1] - self.energy[0]
@@ -52,7 +52,7 @@ def check_candidates(candidates: int | None) -> None:
 
 
 def candidate_count(candidates: int | None, num_clusters: int) -> int:
-    """How many clusters an alignment holds.
+    """The number of clusters that an alignment holds.
 
     Args:
         candidates: How many at most; None for all.
@@ -155,7 +155,7 @@ class AbstractAligner(eqx.Module):
 
     @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:
-        """How many clusters an alignment holds.
+        """The number of clusters that an alignment holds.
 
         Args:
             num_clusters: Number of clusters there are.
@@ -166,7 +166,7 @@ class AbstractAligner(eqx.Module):
 
     @abc.abstractmethod
     def working_copies(self, num_clusters: int) -> int:
-        """How many arrays of a sample's size are alive while it is aligned.
+        """The number of arrays of a sample's size that are alive while it is aligned.
 
         Args:
             num_clusters: Number of clusters there are.
@@ -180,7 +180,8 @@ class AbstractAligner(eqx.Module):
 
         Args:
             energy: What is minimised.
-            clusters: All clusters, or some like them.
+            clusters: All clusters, or some like them, fewer or more: the result must not have a
+                row for each.
             shared: What the clusters share.
 
         Returns:
@@ -225,7 +226,7 @@ class AbstractUnaligned(AbstractAligner):
     ignores_start: ClassVar[bool] = True
 
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
-        """What a sample is compared with.
+        """The prototypes that a sample is compared with.
 
         Args:
             clusters: All clusters.

@@ -22,7 +22,7 @@ from diffclust.prototypes import Clusters
 
 @renamed_keywords(judge="screening")
 class Prediction(AbstractAligner):
-    """One look at the sample gives the params of all clusters.
+    """An aligner that predicts the params of all clusters from the sample, without a search.
 
     `Learned.shared` holds a network from a sample to features, `Clusters.predictor` a sequence of
     heads from features to the params of one transform each, in the order of a composition. The

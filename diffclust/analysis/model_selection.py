@@ -21,7 +21,7 @@ _CLEAR_EVIDENCE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Grounds:
-    """Which of several settings is best, and why.
+    """The best of several settings, and the reason.
 
     Attributes:
         best: Position of the best setting; None where none can be named.
@@ -119,7 +119,7 @@ def grounds_of_losses(
 
 
 def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
-    """How far losses lie below the chord at most, as a share of their fall.
+    """The largest distance of the losses below their chord, as a share of their fall.
 
     Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982), which is deepest in the
     plane, where it is 1 / K.

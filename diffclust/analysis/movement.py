@@ -41,7 +41,7 @@ _SAME_ARI = 0.95
 def movement(
     result: Result, images: Any, *, key: Key, sample_weight: Any = None, assignments: Any = None
 ) -> dict[str, float]:
-    """How far a fit moved its samples, and what came of it.
+    """Measures how far a fit moved its samples, and what that changed.
 
     Args:
         result: A fit.

@@ -15,7 +15,7 @@ SIGNIFICANCE = 0.05
 
 
 def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
-    """How rare it is among the fitted samples of a cluster to be as unlike it as a new sample.
+    """Computes conformal p-values: shares of a cluster's fitted samples that conform no better.
 
     Args:
         result: A fitted model.
@@ -28,18 +28,18 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
     """
     new, own = assignment.nonconformity, result.outcome.assignment
     # Samples of weight zero were assigned, and not fitted.
-    counts = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0
+    is_fitted = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0
     fitted = own.nonconformity
-    own = jax.tree.map(lambda each: each[counts], own)
+    own = jax.tree.map(lambda each: each[is_fitted], own)
     if new is None:
         return p_values(own, assignment)
     fitted = result.model.nonconformity(result.outcome) if fitted is None else fitted
-    both = ((own, fitted[counts]), (assignment, new))
+    both = ((own, fitted[is_fitted]), (assignment, new))
     return p_values(*(dataclasses.replace(each, distances=values) for each, values in both))
 
 
 def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:
-    """How rare it is among the fitted samples of a cluster to be as far from it as a new sample.
+    """Computes conformal p-values of new samples by their distance to the cluster.
 
     The conformal p-value with the distance as the measure of nonconformity. Of samples drawn like
     the fitted ones a share of at most p has a value of at most p; but prototypes lie nearer to the

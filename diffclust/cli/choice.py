@@ -42,7 +42,7 @@ _METADATA = "about.json"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
-    """One setting.
+    """A fit of one of the settings that are compared.
 
     Attributes:
         name: Number of clusters, or the grid as rows × columns.
@@ -109,7 +109,7 @@ class Choice:
     reason: str
 
     def curve(self) -> dict[str, Any]:
-        """What a drawing of the values needs: positions, values, names, and which was chosen."""
+        """The positions, values and names of a drawing, and which of them was chosen."""
         return {
             "positions": [trial.position for trial in self.trials],
             "values": [trial.value for trial in self.trials],
@@ -174,7 +174,7 @@ class Fitter:
         """
         model, key = make_model(options), jax.random.key(options.seed)
         # The second fit of a trial, of one run, shares its part of the bar.
-        runs = getattr(model, "num_restarts", 1)
+        runs = model.num_restarts
         first = runs / (runs + 1) if model.descriptor.solver == "lloyd" else 1.0
         if changed:
             model = model.from_settings({**model.settings(), **changed})
@@ -202,7 +202,7 @@ class Fitter:
         return result
 
     def stability(self, options: Fit, result: Result, name: str, number: int, total: int) -> float:
-        """How much a second fit agrees, from another seed and of one run.
+        """The adjusted Rand index between a fit and a second one, of another seed and one run.
 
         Args:
             options: The options of the fit.
@@ -258,7 +258,7 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
 
 
 def _rounding_of(result: Result) -> float:
-    """What rounding leaves of summed squared distances that are zero, a thousandfold."""
+    """A bound on the rounding of summed squared distances that are zero, a thousandfold."""
     prototypes = np.asarray(result.prototypes)
     eps = float(np.finfo(prototypes.dtype).eps)
     squares = np.nansum(np.square(prototypes, dtype=np.float64)) / len(prototypes)

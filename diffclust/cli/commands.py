@@ -439,7 +439,7 @@ def describe_fit(options: Fit, model: AbstractModel, dataset: Collection, bar: P
 
 
 def short_fit(model: Any, dataset: Collection) -> str | None:
-    """What a fit takes, in words, where a rehearsal would be a large part of it.
+    """Names the time of a fit, in words, where a rehearsal would be a large part of it.
 
     Args:
         model: The model.
@@ -448,8 +448,8 @@ def short_fit(model: Any, dataset: Collection) -> str | None:
     Returns:
         The words; None where a fit may take longer than what is announced.
     """
-    shape, passes = dataset.samples.shape, float(min(25, getattr(model, "max_passes", 25)))
-    work, quick = math.prod(shape), "about a minute at most"
+    shape, quick = dataset.samples.shape, "about a minute at most"
+    work = math.prod(shape)
     if model.descriptor.solver == "graph":
         if work < _SMALL_GRAPH_PIXELS / 16:
             return quick
@@ -457,6 +457,8 @@ def short_fit(model: Any, dataset: Collection) -> str | None:
     if model.descriptor.solver == "gradient":
         plan = model.training_plan(Data(dataset.samples).description)
         passes = plan.num_steps * plan.batch_size / shape[0]
+    else:
+        passes = min(25, model.max_passes)
     short = work * model.num_clusters * model.num_restarts * passes < _SHORT_FIT_WORK
     return quick if short else None
 

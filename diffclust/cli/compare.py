@@ -223,7 +223,7 @@ def _write_csv(path: Path, comparison: Comparison) -> None:
 
 
 def comparison_figure(comparison: Comparison) -> "Figure":
-    """How alike the clusters of runs are, and how they score.
+    """Draws the agreement between the clusters of runs, and their scores.
 
     Args:
         comparison: The comparison.

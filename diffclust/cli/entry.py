@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(options: Options) -> Callable[[Options], None]:
-    """What the options are for. Its module needs JAX, and help does not."""
+    """The function that executes the options; its module needs JAX, and help does not."""
     _use_compilation_cache()
     name = next(name for name, kind in COMMANDS.items() if isinstance(options, kind))
     module = "commands" if name in ("fit", "predict", "demo") else name
@@ -103,7 +103,7 @@ def _exit_if_distributed(error: BaseException, message: str | None, status: int)
 
 
 def _explain(error: Exception) -> str | None:
-    """One line for an error of the input or the machine; None for a bug of diffclust."""
+    """Returns one line for an error of the input or the machine; None for a bug of diffclust."""
     from diffclust.solvers import FitError
 
     if isinstance(error, OSError):

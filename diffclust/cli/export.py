@@ -34,7 +34,7 @@ _BATCH_SIZE = 512
 
 @dataclasses.dataclass(frozen=True)
 class _Export:
-    """One export: what is written to `path`, a file with this ending, or else a folder."""
+    """An export to `path`: one file with this ending, or a folder."""
 
     path: Path
     ending: str
@@ -43,12 +43,12 @@ class _Export:
     bar: ProgressBar
 
     def samples(self) -> str:
-        """How many samples there are, in words."""
+        """The number of samples, in words."""
         return f"{len(self.run.indices)} {self.noun}"
 
     @property
     def noun(self) -> str:
-        """What samples are called, in the plural."""
+        """The word for a sample, in the plural."""
         is_sound = self.run.summary["source"].get("rate") is not None
         method = METHODS[self.run.summary["method"]]
         return plural("recording" if is_sound else method.words.noun)
@@ -92,7 +92,7 @@ def export(options: Export) -> None:
 
 
 def _sources(run: SavedRun, source: str | None) -> list[str]:
-    """Where the samples of a run were, and are, which must not be replaced."""
+    """The files and folders that a run's samples were read from, which must not be replaced."""
     of_run = run.located(run.summary["source"]["source"])
     return [of_run] if source is None else [of_run, source]
 
@@ -164,7 +164,7 @@ def _assignments(job: _Export) -> str:
 
 
 def _params(job: _Export) -> str:
-    """How each sample, or its prototype, was moved."""
+    """Tables of the params by which each sample, or its prototype, was moved."""
     run, result = job.run, job.run.result()
     if "model" in run.summary:
         result, _ = assign_again(run, result, job.options.source, job.bar)

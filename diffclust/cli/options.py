@@ -71,7 +71,7 @@ Settings = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class ProcessOptions:
-    """One fit by several processes, on one machine or many.
+    """Options of a fit by several processes, on one machine or many.
 
     Attributes:
         processes: How many processes fit together; give the same command to each.
@@ -124,7 +124,7 @@ class ProcessOptions:
 
 @dataclasses.dataclass(frozen=True)
 class _Clustering:
-    """What fits and sweeps have in common.
+    """Options that fits and sweeps share.
 
     Attributes:
         out: Folder to write, new or empty.

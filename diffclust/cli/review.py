@@ -75,7 +75,7 @@ def review(options: ReviewOptions) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Exports:
-    """What is written of a review, into one folder; each gives a line that says what and where."""
+    """Writes the exports of a review into one folder; each method returns a line about it."""
 
     run: SavedRun
     result: Result

@@ -229,7 +229,7 @@ def peak_memory_mb() -> float | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SavedRun:
-    """What a run's folder holds.
+    """The content of a run's folder.
 
     Attributes:
         folder: The folder.
@@ -515,7 +515,7 @@ class SavedStates:
                 self.remove()
 
     def snapshots(self, dataset: Collection, arguments: Mapping[str, np.ndarray]) -> SnapshotFolder:
-        """Where the fit saves its state; to be entered within `locked`.
+        """Opens the snapshots of a fit; to be entered within `locked`.
 
         Args:
             dataset: The images that are fitted.

@@ -23,7 +23,7 @@ _MANY_FAR = 4 * SIGNIFICANCE
 
 
 def plural(number: int, noun: str) -> str:
-    """How many there are of something.
+    """A count with its noun, such as "3 images".
 
     Args:
         number: The number.
@@ -124,7 +124,7 @@ def _work(result: Result) -> str:
 
 
 def _changes(result: Result) -> str:
-    """How often clusters were refilled or split, in a fit by gradient steps."""
+    """Counts refills and splits of clusters in a fit by gradient steps, in words."""
     counts = {what: round(result.outcome.figures.get(name, 0)) for name, what in CHANGES.items()}
     return ", ".join(
         f"{what} {'once' if times == 1 else f'{times} times'}"

@@ -70,7 +70,7 @@ _READ = ("source", "split", "limit", "size", "pad", "channels", "mask", "weights
 
 
 def fits_of(options: Sweep) -> list[Fit]:
-    """What is tried: a fit each.
+    """Lists the fits that a sweep runs.
 
     Args:
         options: The command's options.

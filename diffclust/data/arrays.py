@@ -157,7 +157,7 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
 
 
 class LoadSettings(TypedDict, total=False):
-    """What every loader of images takes by name, beside the source.
+    """Keyword arguments that every loader of images takes beside the source.
 
     Attributes:
         split: `"train"`, `"test"`, or `"all"` for everything, train first, which is the default;

@@ -15,7 +15,7 @@ class DataError(ValueError):
 
 
 class FileError(Exception):
-    """One file cannot be used; the message says why in a few words."""
+    """An error of one file; the message says in a few words why it cannot be used."""
 
 
 _NOT_GIVEN: Any = None

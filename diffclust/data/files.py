@@ -82,7 +82,7 @@ def load_array(
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a file holds, as it was stored.
+    """The content of a file, as it was stored.
 
     Attributes:
         images: The array, of any type and shape.

@@ -26,7 +26,7 @@ _Item = TypeVar("_Item")
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What is to be decoded together, and what errors call it.
+    """Items that are decoded together, and the word for them in errors.
 
     Attributes:
         items: What to decode.

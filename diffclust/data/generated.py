@@ -79,7 +79,7 @@ class _Canvas:
 def affine_mnist(
     images: object, labels: object, *, seed: int = 0, per_class: int = 100, amplitude: float = 1.0
 ) -> tuple[Dataset, Dataset]:
-    """One random image of each class under random affine maps, in two parts.
+    """Draws one image of each class under random affine maps, in two parts.
 
     A map scales along the axes, shears, rotates and shifts, by amounts drawn uniformly up to
     `ROTATION`, `LOG_SCALE`, `SHEAR` and `TRANSLATION` times the amplitude. A map that pushes ink
@@ -123,7 +123,7 @@ def diffeo_mnist(
     amplitude: float = 1.0,
     displacement: float = DISPLACEMENT,
 ) -> tuple[Dataset, Dataset]:
-    """One random image of each class under random affine and thin-plate-spline maps.
+    """Draws one image of each class under random affine and thin-plate-spline maps.
 
     After an affine map as in `affine_mnist`, each landmark of a 4×4 grid over the image is shifted
     along x and y by amounts drawn uniformly up to `displacement`, and the shifts are interpolated

@@ -21,7 +21,7 @@ _COMMENT = ("#", '"', "'")
 
 @dataclasses.dataclass(frozen=True)
 class StoredLandmarks:
-    """What a file holds; coordinates that it marks as missing are NaN.
+    """The content of a file of landmarks; coordinates that it marks as missing are NaN.
 
     Attributes:
         landmarks: Coordinates, of any shape and type if it was an array.

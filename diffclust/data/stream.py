@@ -211,7 +211,7 @@ class Records(Protocol):
         ...
 
     def __getitem__(self, index: Any, /) -> Any:
-        """One record.
+        """Reads one record.
 
         Args:
             index: Its number, from 0.

@@ -46,7 +46,7 @@ def check_floating(*arrays: Array) -> None:
 
 
 class AbstractDissimilarity(eqx.Module):
-    """How badly a prototype explains a sample; least where the sample is what it stands for.
+    """A measure of how badly a prototype explains a sample; least where they are equal.
 
     Attributes:
         is_distance: Whether it is never negative, and zero where both are equal.

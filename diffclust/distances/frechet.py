@@ -63,7 +63,7 @@ def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePo
 
 
 def hessian_bound(length: Array) -> Array:
-    """How much more than length² a squared distance to a mean may grow: length · coth length.
+    """Bounds the Hessian of half a squared distance from above: length · coth length.
 
     Args:
         length: Distances.

@@ -174,5 +174,5 @@ def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
 
 
 def symmetrised(p: Gaussian) -> Gaussian:
-    """The same Gaussian; gradients reach both triangles of its covariance alike."""
+    """The same Gaussian, such that gradients reach both triangles of its covariance alike."""
     return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + p.covariance.mT))

@@ -26,7 +26,7 @@ _einsum = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class FitStatistics(eqx.Module):
-    """What the evidence needs to know of a fit, cluster by cluster.
+    """Statistics of a fit, by cluster, that the evidence is computed from.
 
     Attributes:
         count: Weight of the samples.
@@ -119,7 +119,7 @@ def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
 
 @renamed_keywords(warps="fit")
 def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) -> Hyperparameters:
-    """One step of the EM algorithm (MacKay's, with a Laplace posterior over the warps).
+    """Makes one step of the EM algorithm (MacKay's, with a Laplace posterior over the warps).
 
     Args:
         fit: The fit under the given hyperparameters.

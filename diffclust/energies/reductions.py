@@ -13,7 +13,7 @@ from diffclust import _validation
 
 
 class AbstractReduction(eqx.Module):
-    """How a sample's energies become its loss.
+    """A reduction of a sample's energies to its loss.
 
     A score is an energy plus what the objective has against its cluster. A sample belongs to
     the cluster of least score.
@@ -29,7 +29,7 @@ class AbstractReduction(eqx.Module):
     pass to pass while that cluster stays the best: sums are kept, and only changes are added."""
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """What the objective learns by gradient steps, before the first one.
+        """Initialises the parameters of the objective that gradient steps learn.
 
         Args:
             num_clusters: Number of clusters.
@@ -41,7 +41,7 @@ class AbstractReduction(eqx.Module):
         return None
 
     def offsets(self, learned: PyTree, num_clusters: int) -> Float[Array, " clusters"] | None:
-        """What is added to the energies of each cluster.
+        """Terms that are added to the energies of each cluster.
 
         Args:
             learned: What the objective has learned.
@@ -82,7 +82,7 @@ class AbstractReduction(eqx.Module):
         """
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """How much of each sample is each cluster's: the loss's derivative by the scores.
+        """Share of each cluster in each sample: the derivative of the loss by the scores.
 
         Args:
             scores: Scores of all clusters, or of those that matter.
@@ -93,7 +93,7 @@ class AbstractReduction(eqx.Module):
         return jax.grad(lambda given: jnp.sum(self(given)))(scores)
 
     def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """How much of each sample belongs to each cluster, as a fit reports it.
+        """Share of each cluster in each sample, as a fit reports it.
 
         Prototypes are means weighted by the responsibilities, which may be other numbers.
 

@@ -368,14 +368,14 @@ def _coarser(
 
 
 def _seen(sample: Sample) -> Float[Array, "*size 1"]:
-    """One where all channels were seen, zero elsewhere."""
+    """Weights that are one where all channels were seen, zero elsewhere."""
     return jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True).astype(sample.dtype)
 
 
 def _share_seen(
     params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
 ) -> Float[Array, "*size 1"]:
-    """How much of what is read at each point was seen; all where the transform reads nothing."""
+    """The observed share of what is read at each point; one where the transform reads nothing."""
     seen = _seen(sample)
     read, whole = apply(params, seen), apply(params, jnp.ones_like(seen))
     return jnp.where(whole > 0, read / jnp.where(whole > 0, whole, 1.0), 1.0)

@@ -37,7 +37,7 @@ def _compile_seconds() -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """What went on between two reports of a fit.
+    """The work between two reports of a fit.
 
     Attributes:
         stage: The stage that the second names; `"seeding"` where the first names it, as seeds are

@@ -6,7 +6,7 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class StageCost:
-    """What one stage of a fit is expected to take.
+    """The expected cost of one stage of a fit.
 
     Attributes:
         name: The stage, as `Progress` names it, or `"compiling"`.
@@ -37,7 +37,7 @@ class StageCost:
         return cls(name, seconds, cpu_seconds, seconds, seconds)
 
     def scaled(self, factor: float | int, *, least: float = 1.0, most: float = 1.0) -> "StageCost":
-        """The same stage, so many times over.
+        """The same stage with its counts and seconds multiplied.
 
         Args:
             factor: How many times.
@@ -54,7 +54,7 @@ class StageCost:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a fit is expected to take, if it starts now and in this process.
+    """The expected cost of a fit that starts now, in this process.
 
     Attributes:
         stages: The stages, in the order in which they come.
@@ -93,7 +93,7 @@ class Estimate:
 
     @property
     def shortage(self) -> str | None:
-        """What memory would not suffice, in words; None where it does, or nobody knows."""
+        """Names the memory that would not suffice; None where it does, or nobody knows."""
         for name, needed, limit in self._memories():
             if needed > limit:
                 return (

@@ -82,7 +82,7 @@ class PlannedFit:
 
     @functools.cached_property
     def description(self) -> Description:
-        """What is known of the samples as they are clustered."""
+        """Describes the samples as they are clustered."""
         data = Data(self.samples)
         return self.model.resolved(data).prepared_description(data.description)
 
@@ -132,7 +132,7 @@ def estimate(
     seconds: float = 20.0,
     short: float = 0.0,
 ) -> Estimate:
-    """How long a fit will take and how much memory, found out by a rehearsal.
+    """Estimates the time and memory of a fit by a rehearsal.
 
     Nothing is guessed from the size of the problem alone. A small part of the samples is fitted,
     and watched; of gradient steps a few are taken. Stages are scaled up by what is known of them:
@@ -227,7 +227,7 @@ def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
 
 
 def _growth(model: Any, ratio: float) -> float:
-    """How many times more passes there are, for so many times more samples."""
+    """The factor by which passes grow when samples grow by a factor."""
     return ratio**_PASS_POWER if model.stopping.tolerance == 0.0 else 1.0
 
 
@@ -322,7 +322,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
 
 
 def _split_attempts(plan: Any) -> list[int]:
-    """How often each phase of a plan tries to split a cluster; the last one never does."""
+    """The number of attempts to split a cluster in each phase of a plan; none in the last."""
     return [
         math.ceil(math.ceil(phase.steps / plan.window) / plan.split_merge_every)
         if plan.split_merge_every > 0 and phase.split_merge and number + 1 < len(plan.phases)

@@ -120,7 +120,7 @@ class Multipliers(NamedTuple):
 
 
 class Matrices(NamedTuple):
-    """What the transform multiplies with, in double precision.
+    """The matrices of the transform, in double precision.
 
     Attributes:
         order: How many wavelets a path has at most.

@@ -118,7 +118,7 @@ def equal_chunks(
 
 
 def as_matrices(features: Any) -> Iterable[Any]:
-    """What was given as an iterable of matrices: a large one in parts, not converted as a whole.
+    """Cuts an iterable of matrices into parts, so that a large one is not converted as a whole.
 
     Args:
         features: A matrix, or an iterable of matrices.

@@ -329,14 +329,14 @@ def _directions(
 
 
 def _varies(variance: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:
-    """Which features are not constant: a constant one has a deviation of rounding."""
+    """Marks features that are not constant: a constant one has a deviation of rounding."""
     return np.sqrt(variance) > 8 * np.finfo(dtype).eps * np.abs(mean)
 
 
 def _scale(
     largest: np.ndarray, variance: np.ndarray, normalisation: Normalisation
 ) -> Float[np.ndarray, " features"]:
-    """What every feature is divided by: positive."""
+    """The positive divisor of every feature."""
     scale = np.ones(len(variance))
     if normalisation == "largest":
         scale = np.repeat(np.sqrt(largest), len(variance) // len(largest))

@@ -51,7 +51,7 @@ class AbstractScattering(eqx.Module):
     @property
     @abc.abstractmethod
     def path_size(self) -> int:
-        """How many consecutive coefficients make a path."""
+        """The number of consecutive coefficients in a path."""
 
     @abc.abstractmethod
     def num_features(self, channels: int = 1) -> int:

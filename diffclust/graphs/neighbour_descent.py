@@ -31,7 +31,7 @@ _ROWS = 4096
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescentResult:
-    """What neighbour descent found.
+    """The result of neighbour descent.
 
     Attributes:
         neighbours: The nearest samples found for every sample, itself excluded, nearest first; of
@@ -172,7 +172,7 @@ def _first_pairs(
 def _numbered(
     sources: np.ndarray, targets: np.ndarray, count: int, unordered: bool = False
 ) -> Int[np.ndarray, " pairs"]:
-    """One number for each pair, sources · N + targets; the same both ways where unordered."""
+    """Numbers pairs, sources · N + targets; the same both ways where unordered."""
     if unordered:
         sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
     return sources.astype(np.int64) * count + targets

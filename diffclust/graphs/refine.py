@@ -139,7 +139,7 @@ Direction = Literal["forward", "min", "mean"]
 def symmetrised(
     forward: Float[np.ndarray, "..."], backward: Float[np.ndarray, "..."], direction: Direction
 ) -> Float[np.ndarray, "..."]:
-    """One distance from those of both ways.
+    """Combines the distances of both directions into one.
 
     Args:
         forward: Distances of samples moved onto their candidates.

@@ -67,12 +67,12 @@ class AbstractModel(AbstractSettings):
 
     @property
     def descriptor(self) -> Method:
-        """What the method is called and what it does; see `diffclust.methods`."""
+        """The descriptor of the method, see `diffclust.methods`."""
         return method_of(type(self))
 
     @property
     def words(self) -> Words:
-        """What the method's figures are called under these settings."""
+        """The words for the method's figures under these settings."""
         return self.descriptor.words
 
     @property
@@ -82,7 +82,7 @@ class AbstractModel(AbstractSettings):
 
     @property
     def criterion(self) -> str:
-        """What a fit minimises, in a word or two: `"loss"`, `"normalised cut"`."""
+        """The name of what a fit minimises: `"loss"`, `"normalised cut"`."""
         return self.words.criterion
 
     @property
@@ -124,7 +124,7 @@ class AbstractModel(AbstractSettings):
         """
 
     def training_plan(self, description: Description) -> GradientPlan | None:
-        """How a fit by gradient steps proceeds.
+        """The plan of a fit by gradient steps.
 
         Args:
             description: What is known of the samples.
@@ -135,7 +135,7 @@ class AbstractModel(AbstractSettings):
         return None
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """What settings come to that are left to the method where they are None.
+        """The values of settings that the method chooses where they are None.
 
         Args:
             description: What is known of the samples.
@@ -250,7 +250,7 @@ class AbstractModel(AbstractSettings):
 
     @abc.abstractmethod
     def working_copies(self, description: Description) -> int:
-        """How many arrays of a sample's size are alive while one is aligned.
+        """The number of arrays of a sample's size that are alive while one is aligned.
 
         Args:
             description: What is known of the samples.
@@ -283,7 +283,7 @@ class AbstractModel(AbstractSettings):
         return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
     def coarsening(self, *sides: int) -> int:
-        """How many times coarser the samples are that restarts run on.
+        """The factor by which samples are coarser where restarts run.
 
         Args:
             *sides: Rows and columns of the images, or length of the series.
@@ -386,7 +386,7 @@ class AbstractModel(AbstractSettings):
         return Result(model, shapes[0], outcome, given_shape=shapes[1])
 
     def prepared_description(self, description: Description) -> Description:
-        """What is known of samples as they are clustered.
+        """Describes the samples as they are clustered.
 
         Args:
             description: What is known of those that were validated.
@@ -426,7 +426,7 @@ class AbstractModel(AbstractSettings):
 
     @abc.abstractmethod
     def template(self, sample: PyTree) -> Learned:
-        """What is learned, with arrays of the right shapes that mean nothing.
+        """A tree of the learned arrays, of the right shapes and arbitrary values.
 
         Args:
             sample: Shape and floating dtype of one sample, as `jax.ShapeDtypeStruct`s.
@@ -464,7 +464,7 @@ class AbstractModel(AbstractSettings):
         return assign_samples(solver, outcome.learned, data, callback=callback)
 
     def nonconformity(self, outcome: Outcome, /) -> Float[np.ndarray, " fitted"]:
-        """How poorly the fitted samples conform to their clusters.
+        """A measure of how poorly the fitted samples conform to their clusters.
 
         Args:
             outcome: The outcome of a fit of this model.
@@ -584,7 +584,7 @@ class Result(eqx.Module):
 
     @property
     def distances(self) -> np.ndarray:
-        """How far each sample is from its cluster: what decided, `(n,)`.
+        """Distance of each sample to its cluster, as it decided, `(n,)`.
 
         With prototypes the penalised invariant distance; in a spectral embedding the distance to
         the centre.
@@ -593,12 +593,12 @@ class Result(eqx.Module):
 
     @property
     def margins(self) -> np.ndarray:
-        """How much farther each sample's second-best cluster is, `(n,)`."""
+        """Distance to the second-best cluster less that to the best, `(n,)`."""
         return self.outcome.assignment.margins
 
     @property
     def loss(self) -> float:
-        """What the fit made small: the penalised distortion, or the normalised cut."""
+        """The loss that the fit minimised: the penalised distortion, or the normalised cut."""
         return self.outcome.loss
 
     @property
@@ -701,8 +701,11 @@ class Result(eqx.Module):
         array = self.model.prepared(samples)
         shape = shape_of(Data(array).description.sample)
         if shape != tuple(self.sample_shape):
+            # As they come, not as registration leaves them.
+            fitted = self.sample_shape if self.given_shape is None else self.given_shape
+            given = shape_of(Data(samples).description.sample)
             raise ValueError(
-                f"samples must have the fitted shape {tuple(self.sample_shape)}, not "
-                f"{shape}; bring them to that shape first"
+                f"samples must have the fitted shape {tuple(fitted)}, not {given}; bring them to "
+                "that shape first"
             )
         return array

@@ -89,7 +89,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return tuple(Frame(place) for place in places)
 
     def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
-        """Where images are turned by any angle, coefficients that do not change with it."""
+        """The scattering transform; of rotation-invariant coefficients where images are turned."""
         if (rotation := self._rotation) is None:
             return super().scattering(height, width, num_scales)
         return RotationInvariantScattering(
@@ -101,7 +101,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         )
 
     def alignment_model(self) -> DeformationInvariantKMeans:
-        """How prototypes are made, and samples aligned to them: with the same warps."""
+        """The model that aligns samples to prototypes, by the same warps."""
         return DeformationInvariantKMeans(
             self.num_clusters,
             landmarks=self.landmarks,

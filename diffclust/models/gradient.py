@@ -41,7 +41,7 @@ from diffclust.types import Key
 
 
 class PrototypeObjective(eqx.Module):
-    """What is made small, and the prototypes that go with it.
+    """The objective of gradient steps, and the prototypes that go with it.
 
     Attributes:
         distance: What is measured between a sample and a warped prototype.
@@ -169,7 +169,7 @@ class AbstractGradientModel(AbstractImageModel):
 
     @property
     def _objective(self) -> PrototypeObjective:
-        """What is made small."""
+        """The objective of gradient steps."""
         return self.objective() if self.own_objective is None else self.own_objective
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
@@ -244,7 +244,7 @@ class AbstractGradientModel(AbstractImageModel):
         return self.solver(len(self.transform_names), channels, final=True)
 
     def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
-        """What is learned, before the first step.
+        """Initialises what is learned, before the first step.
 
         Args:
             images: What the prototypes start as.
@@ -267,7 +267,7 @@ class AbstractGradientModel(AbstractImageModel):
         return Learned(clusters, backbone, learned)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
-        """How many transforms there are up to the first spatial one; all, where none is.
+        """The number of transforms up to the first spatial one; all, where none is.
 
         Args:
             transforms: How many of the transforms are used.
@@ -323,7 +323,7 @@ class AbstractGradientModel(AbstractImageModel):
         return (problem,)
 
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
-        """What is learned at the start of a restart, from random samples or what was given."""
+        """Initialises what is learned in a restart, from random samples or what was given."""
         count = self.num_clusters
         if start is None:
             weighted = np.flatnonzero(data.all_weights > 0)

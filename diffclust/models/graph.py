@@ -202,7 +202,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         return array
 
     def preprocessed(self, samples: Any, /) -> Any:
-        """As for K-means."""
+        """Registers or standardises the samples, as K-means does."""
         return self.alignment_model().preprocessed(samples)
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
@@ -210,7 +210,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         return self.alignment_model().aligned(outcome, samples, params)
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
-        """As for K-means."""
+        """The times at which warped series are read, as of K-means."""
         return self.alignment_model().warped_times(params, times)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
@@ -230,7 +230,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         return FitStage("pairs", self.pairs_stage), FitStage("cut", self.cut_stage)
 
     def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
-        """Those that were found under the distance."""
+        """Neighbours that were found under the distance."""
         return neighbours_of(context.results["pairs"])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
@@ -285,21 +285,21 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
 
 
 def _over_rounds(report: Callable[[int, int], None], expected: int) -> Callable[[int, int], None]:
-    """A report of several rounds as of one whole, of which the size is only expected."""
+    """Reports the progress of several rounds as one, whose size is only expected."""
     before = 0
 
-    def told(done: int, total: int) -> None:
+    def shifted(done: int, total: int) -> None:
         nonlocal before
         report(before + done, max(expected, before + total))
         before += total if done == total else 0
 
-    return told
+    return shifted
 
 
 def distance_of(
     model: AbstractLloydModel, aligner: AbstractAligner, examples: np.ndarray
 ) -> PreparedDistance:
-    """What a model's energy is of two samples, one of them aligned to the other.
+    """Makes a distance of a model's energy: one sample is aligned to the other.
 
     Args:
         model: Gives the energy and the weights of its penalties.
@@ -328,13 +328,18 @@ def by_root(
         The candidates, nearest first.
 
     Raises:
-        ValueError: If a distance is not finite.
+        ValueError: If a distance is not finite, or negative beyond rounding.
     """
     for energy in squared:
         if (bad := ~np.isfinite(energy).all(axis=1)).any():
             raise ValueError(
                 f"the distances of sample {int(np.argmax(bad))} are not finite: it is too large, "
                 "or too small, to be compared; rescale the samples"
+            )
+        if (least := energy.min(initial=0.0)) < -1e-3 * np.max(energy, initial=0.0):
+            raise ValueError(
+                f"a graph needs squared distances, but energies of two samples are negative, down "
+                f"to {least:.3g}; add a constant, so that that of equal samples is zero"
             )
     return tuple(
         reranked(near, np.sqrt(np.maximum(energy, 0.0)), count or near.num_neighbours)

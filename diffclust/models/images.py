@@ -57,7 +57,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def frame(self) -> Frame:
-        """What is taken out of images one by one."""
+        """The registration of single images."""
         place = "none" if self.register == "auto" else self.register
         ink = "none" if self.ground == "auto" else self.ground
         least_side = 1 if self.register == "none" else _LEAST_SIDE
@@ -80,7 +80,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return self.energy().spatial_transform
 
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
-        """That of images in the frame."""
+        """The shape of registered images."""
         return self.frame.shape(shape) if len(shape) == 3 else shape
 
     @property
@@ -89,7 +89,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return self.ground == "colour"
 
     def describe(self) -> dict[str, str]:
-        """What was taken out of images before they were clustered; nothing where none was to be."""
+        """Names the registration of the images, if there is one."""
         place = _PLACES.get(self.register, "position and size as they are")
         if self.ground in _GROUNDS:
             return {"Registration": f"{place}; ink is {_GROUNDS[self.ground]}"}
@@ -100,7 +100,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def pixel_mask(self) -> str | None:
-        """Which pixels count where images are compared: all of those that were registered."""
+        """The pixels that count where images are compared: all, where images were registered."""
         return None if self.registers else self.mask
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
@@ -112,7 +112,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         if ground == "auto":
             with given.raise_everywhere():
                 array = self.validated(given.samples)
-            votes = given.allgather(votes_of(array, mask=self.mask))
+            votes = given.allgather(votes_of(array, mask=self.mask, weight=given.weight))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             register = register if plain or register != "auto" else "none"
@@ -132,7 +132,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @abc.abstractmethod
     def energy(self, channels: int = 1) -> TransformedDistance | TransformedPrototype:
-        """What a sample costs beside its cluster's prototype, and how one is moved onto the other.
+        """The energy of a sample and a prototype, with the transform that moves one onto the other.
 
         Args:
             channels: Channels of the images.
@@ -182,7 +182,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
 
 def check_transforms(transforms: Iterable[AbstractTransform], images: Images) -> None:
-    """Refuses images with fewer pixels a side than a spline has landmarks, or that are not square.
+    """Refuses images with fewer pixels a side than a spline has landmarks, or of another aspect.
 
     Rotations would shear these, whose rows and columns both go from -1 to 1.
 
@@ -197,9 +197,10 @@ def check_transforms(transforms: Iterable[AbstractTransform], images: Images) ->
     for transform in transforms:
         if isinstance(transform, ThinPlateSpline):
             _validation.landmarks_fit(transform.landmarks, height, width)
-        if height != width and isinstance(transform, Rotation):
+        if isinstance(transform, Rotation) and abs(transform.aspect * height - width) > 0.5:
             raise ValueError(
                 f"images of {height}x{width} pixels would be sheared by rotations; make them square"
+                f" (or give a model of your own Rotation(aspect={width} / {height}))"
             )
 
 

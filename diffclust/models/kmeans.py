@@ -119,7 +119,7 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         return Lloyd(self.energy(), self.aligner(), self.family())
 
     def plan(self, *sides: int) -> LloydPlan:
-        """How a fit proceeds.
+        """The plan of a fit.
 
         Args:
             *sides: Rows and columns of the images, or length of the series.
@@ -238,11 +238,11 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
 
     @abc.abstractmethod
     def parts(self) -> tuple[AbstractSpatialTransform, ...]:
-        """How images are moved, step by step."""
+        """The transforms of images, in order."""
 
     @abc.abstractmethod
     def descent(self) -> Descent:
-        """How params are found, but for rotations."""
+        """The search for params, except for rotations."""
 
     def adam(self, **first: bool) -> Descent | None:
         """The paper's descent, a stage on blurred images and one on the images (App. 8).

@@ -8,14 +8,18 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
-from diffclust.energies import AbstractSampleEnergy
+from diffclust.energies import AbstractSampleEnergy, TransformedDistance
+from diffclust.image_source import blanked
+from diffclust.masks import check_mask_size, mask_weights
 from diffclust.methods import OWN, Method
 from diffclust.models.base import types_of
+from diffclust.models.images import check_transforms
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
+from diffclust.transforms import AbstractSequence
 
 
 class Clustering(AbstractPrototypeModel):
@@ -95,8 +99,18 @@ class Clustering(AbstractPrototypeModel):
         return _validation.samples(samples, finite=not self.has_missing)
 
     def preprocessed(self, samples: Any, /) -> Any:
-        """Registers images where that is asked for."""
-        return super().preprocessed(samples) if self.registers else samples
+        """Registers images where that is asked for, and blanks what the energy's mask hides."""
+        samples = super().preprocessed(samples) if self.registers else samples
+        energy = self.lloyd.energy
+        if not isinstance(energy, TransformedDistance) or np.ndim(samples) != 4:
+            return samples
+        whole = energy.transform
+        parts = whole.transforms if isinstance(whole, AbstractSequence) else (whole,)
+        check_transforms(parts, samples)
+        if energy.mask is None:
+            return samples
+        check_mask_size(energy.mask, *samples.shape[1:3])
+        return blanked(samples, mask_weights(energy.mask) == 0.0)
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

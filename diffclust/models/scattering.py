@@ -72,7 +72,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     @property
     @abc.abstractmethod
     def most_removed(self) -> int:
-        """How many leading principal directions are removed at most."""
+        """The largest number of leading principal directions that are removed."""
 
     @property
     def views(self) -> "Mapping[str, AbstractScatteringModel]":
@@ -127,7 +127,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         }
 
     def alignment_model(self) -> DeformationInvariantKMeans:
-        """How prototypes are made, and samples aligned to them: DI K-means with its defaults."""
+        """The model that aligns samples to prototypes: DI K-means with its defaults."""
         return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask)
 
     def validated(self, images: Any, /) -> Images:
@@ -282,7 +282,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
 
 def _enlargement(height: int, width: int) -> int:
-    """How many times larger images of a size are made."""
+    """The factor by which images of a size are enlarged."""
     return -(-_LEAST_PIXELS // min(height, width))
 
 

@@ -23,7 +23,7 @@ Representation = Literal["values", "srvf"]
 
 
 class SeriesSettings(eqx.Module):
-    """How series are compared.
+    """Settings of the comparison of series.
 
     Attributes:
         warps: Whether series are warped, rather than compared as they are.

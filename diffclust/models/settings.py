@@ -125,7 +125,7 @@ def _group(field: dataclasses.Field) -> type[AbstractSettings] | None:
 
 
 class RegistrationSettings(eqx.Module):
-    """What is taken out of images, in closed form, before they are clustered.
+    """Settings of the registration of images before they are clustered.
 
     Attributes:
         register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
@@ -146,7 +146,7 @@ class RegistrationSettings(eqx.Module):
 
 
 class PassSettings(eqx.Module):
-    """How long Lloyd's algorithm runs.
+    """Settings of Lloyd's algorithm: its length.
 
     Attributes:
         max_passes: Most passes of a run.
@@ -156,7 +156,7 @@ class PassSettings(eqx.Module):
 
 
 class WarpSettings(eqx.Module):
-    """What limits the maps by which images are moved.
+    """Limits of the maps that move images.
 
     Attributes:
         affine_penalty: Weight of the mean squared displacement of the affine part.
@@ -189,7 +189,7 @@ class SplineSettings(WarpSettings):
 
 
 def removed_for(num_clusters: int) -> tuple[int, ...]:
-    """How many leading principal directions are removed, for so many clusters.
+    """The number of leading principal directions that are removed, given the number of clusters.
 
     They hold what varies within clusters, but the centres of K clusters span K - 1 directions as
     well: where K is small, the leading directions are what tells clusters apart.
@@ -207,7 +207,7 @@ def removed_for(num_clusters: int) -> tuple[int, ...]:
 
 
 class PrototypeWarpSettings(eqx.Module):
-    """How prototypes are moved onto images.
+    """Settings of the transforms of prototypes.
 
     Attributes:
         transforms: How prototypes may be moved, in the order in which it is learned: `aff`,
@@ -246,7 +246,7 @@ _SPLIT_MERGE_EVERY = 4
 
 
 class Training(AbstractSettings):
-    """How a model is trained by gradient steps.
+    """Settings of gradient steps.
 
     Attributes:
         steps: Most steps of each phase: without transforms, then with one transform more each, and
@@ -378,7 +378,7 @@ class Training(AbstractSettings):
         )
 
     def shortened(self, steps: int, phases: int, *, split_merge: bool) -> "Training":
-        """The same for one start, with a few steps only.
+        """The same training with one start and a few steps only.
 
         Args:
             steps: Most steps of each phase.

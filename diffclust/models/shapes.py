@@ -181,7 +181,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         )
 
     def describe(self) -> dict[str, str]:
-        """How shapes are registered, and what varies."""
+        """Names the registration of shapes, and their variances."""
         mirrored = "; mirrored shapes are the same" if self.reflection else ""
         variances = f"{_DESCRIPTIONS[self.variances]}, {_DESCRIPTIONS[self.covariances]}"
         return {"Registration": _DESCRIPTIONS[self.registration] + mirrored, "Variances": variances}
@@ -228,7 +228,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
     def family(
         self, reference: Float[Array, "landmarks dims"], covariance: Covariance
     ) -> MeanShapes | FrechetShapes:
-        """How centres and variances follow from shapes.
+        """The prototype family: centres and variances of shapes.
 
         Args:
             reference: The mean of all shapes.
@@ -332,7 +332,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return self.aligner().working_copies(self.num_clusters) + 2 * self.num_clusters
 
     def finished(self, outcome: Outcome) -> Outcome:
-        """How shapes were registered, in the place of params; variances at the floor."""
+        """Takes the registration for params, and counts the variances at the floor."""
         extras = dict(outcome.extras)
         params, converged = (extras.pop(n) for n in ("registration", "registration_converged"))
         floor = float(self.floor(jnp.asarray(extras["variances"])))

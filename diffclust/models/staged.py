@@ -117,7 +117,7 @@ class AbstractStagedModel(AbstractModel):
         return {"": self}
 
     def num_features(self, sample_shape: tuple[int, ...]) -> int:
-        """How many features a sample has.
+        """The number of features of a sample.
 
         Args:
             sample_shape: Its shape.
@@ -128,7 +128,7 @@ class AbstractStagedModel(AbstractModel):
         return 0
 
     def num_compared(self, count: int) -> int:
-        """How many neighbours of each sample are found by comparing its features with all others.
+        """The number of neighbours that are found by comparing a sample's features with all others.
 
         Args:
             count: Number of samples.
@@ -140,7 +140,7 @@ class AbstractStagedModel(AbstractModel):
 
     @abc.abstractmethod
     def alignment_model(self) -> AbstractLloydModel:
-        """How prototypes are made, and samples aligned to them."""
+        """The model that aligns samples to prototypes."""
 
     @abc.abstractmethod
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:

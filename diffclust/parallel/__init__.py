@@ -24,7 +24,13 @@ from diffclust.parallel.mesh import (
     share,
     unreplicated,
 )
-from diffclust.parallel.processes import num_processes, own_share, spans, start_processes
+from diffclust.parallel.processes import (
+    num_processes,
+    own_share,
+    raise_everywhere,
+    spans,
+    start_processes,
+)
 
 __all__ = [
     "AXIS",
@@ -43,6 +49,7 @@ __all__ = [
     "own_part",
     "own_share",
     "own_size",
+    "raise_everywhere",
     "ready_on_cpu",
     "replicate",
     "shard_batch",

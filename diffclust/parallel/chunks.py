@@ -42,7 +42,7 @@ _SMALL_CHUNK = 4096
 def samples_within(
     each: int, *, cpu: int = _CPU_BUDGET, device: int = _DEVICE_BUDGET, most: int = 65536
 ) -> int:
-    """How many samples a budget of memory, or of other work, holds.
+    """The number of samples within a budget of memory, or of other work.
 
     Args:
         each: What one sample takes, in the unit of the budgets.
@@ -137,7 +137,7 @@ class StreamedBatches:
     mesh: Mesh | None
 
     def __len__(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return len(self.weights) // self.size
 
     def __getitem__(self, index: int) -> Batch:
@@ -247,7 +247,7 @@ class Chunks(Distributed):
 
     @property
     def count(self) -> int:
-        """How many chunks there are."""
+        """The number of chunks."""
         return self.weights.size // self.size
 
     @property

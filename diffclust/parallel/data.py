@@ -75,7 +75,7 @@ def _is_rows(node: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is known of samples without reading them.
+    """A description of samples that is known without reading them.
 
     Attributes:
         sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
@@ -168,17 +168,17 @@ class Data(Distributed):
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:
-        """How many samples each process has."""
+        """The number of samples of each process."""
         return row_counts(jax.tree.leaves(self.samples)[0].shape[0], self.mesh)
 
     @property
     def num_samples(self) -> int:
-        """How many samples there are, of all processes."""
+        """The number of samples of all processes."""
         return sum(self.counts)
 
     @property
     def own(self) -> slice:
-        """Which of all samples are this process's."""
+        """The indices of this process's samples among all."""
         return own_rows(self.counts)
 
     @property
@@ -193,7 +193,7 @@ class Data(Distributed):
 
     @property
     def description(self) -> Description:
-        """What is known of the samples without reading them."""
+        """Describes the samples without reading them."""
         each = -(-max(self.counts) // own_size(self.mesh))
         return Description(sample_struct(self.samples), self.num_samples, each, self.streamed)
 
@@ -384,6 +384,6 @@ class Data(Distributed):
 
     @functools.cached_property
     def _layout(self) -> Chunks:
-        """Where rows are: all levels are cut alike."""
+        """The layout of rows on the devices: all levels are cut alike."""
         assert self.chunk_size is not None
         return chunk_layout(self.counts, self.chunk_size, self.mesh)

@@ -46,7 +46,7 @@ def all_rows(chunks: Chunkwise) -> Shaped[np.ndarray, "n ..."]:
 
 
 def num_workers(mesh: Mesh | None) -> int:
-    """How many chunks `in_flight` had best compute at a time.
+    """The number of chunks that `in_flight` had best compute at a time.
 
     Args:
         mesh: The devices that share a chunk, or None for one.

@@ -78,7 +78,7 @@ def check_mesh(mesh: Mesh | None) -> None:
 
 
 def own_size(mesh: Mesh | None) -> int:
-    """How many of a mesh's devices are this process's.
+    """The number of a mesh's devices that are this process's.
 
     Args:
         mesh: Devices, or None for one.
@@ -102,7 +102,7 @@ def own_mesh(mesh: Mesh | None) -> Mesh | None:
 
 
 def share(count: int, mesh: Mesh | None) -> int:
-    """How many rows a device has, padding included; to be called by all processes.
+    """The number of rows of a device, padding included; to be called by all processes.
 
     Args:
         count: How many rows this process has: all there are, where it is the only one.
@@ -115,7 +115,7 @@ def share(count: int, mesh: Mesh | None) -> int:
 
 
 def replicate(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """The same arrays on every device.
+    """Puts the same arrays on every device.
 
     Args:
         tree: Any tree; what is no array stays as it is.
@@ -210,7 +210,7 @@ class Distributed:
         return spans(self.mesh)
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """The same arrays on every device; see `replicate`.
+        """Puts the same arrays on every device.
 
         Args:
             tree: Any tree.

@@ -86,7 +86,7 @@ def start_processes(
 
 
 def num_processes(mesh: Mesh | None) -> int:
-    """How many processes share a mesh.
+    """The number of processes that share a mesh.
 
     Args:
         mesh: Devices, or None for one.
@@ -188,7 +188,7 @@ def saving_alone() -> Any:
 
 
 def row_counts(count: int, mesh: Mesh | None) -> tuple[int, ...]:
-    """How many rows every process has.
+    """The number of rows of every process.
 
     Args:
         count: How many this one has.
@@ -208,7 +208,7 @@ def row_counts(count: int, mesh: Mesh | None) -> tuple[int, ...]:
 
 
 def own_rows(counts: Sequence[int]) -> slice:
-    """Which rows of all are this process's.
+    """The rows of all that are this process's.
 
     Args:
         counts: How many every process has, as `row_counts` tells.
@@ -222,7 +222,7 @@ def own_rows(counts: Sequence[int]) -> slice:
 
 
 def own_share(count: int, mesh: Mesh | None) -> slice:
-    """Which of some rows, that all processes have, this one works on.
+    """The part of some rows, held by all processes, that this one works on.
 
     Args:
         count: How many rows there are.

@@ -48,21 +48,21 @@ class Axes:
 
     @functools.cached_property
     def left(self) -> int:
-        """Where the frame begins, right of the labels."""
+        """Left end of the frame, right of the labels."""
         return 14 + 7 * max(map(len, tick_labels(self.ticks)))
 
     @property
     def right(self) -> int:
-        """Where the frame ends."""
+        """Right end of the frame."""
         return self.width - 14
 
     @property
     def bottom(self) -> int:
-        """Where the frame ends."""
+        """Lower end of the frame."""
         return self.height - 44
 
     def x(self, position: int | float) -> float:
-        """Where a position along the curve is drawn.
+        """Horizontal place of a position along the curve.
 
         Args:
             position: The position.
@@ -75,7 +75,7 @@ class Axes:
         return round(self.left + 10 + share * (self.right - self.left - 20), 1)
 
     def y(self, value: float) -> float:
-        """Where a value is drawn.
+        """Vertical place of a value.
 
         Args:
             value: The value; one out of range is drawn at the edge.
@@ -285,7 +285,7 @@ def criterion_chart(
 
 
 def runs_of_equal(groups: Sequence[Hashable] | None, count: int) -> list[slice]:
-    """Where runs of equal items begin and end.
+    """Start and end of runs of equal items.
 
     Args:
         groups: The items; None where all are equal.

@@ -109,7 +109,7 @@ def criterion_curve(
     label: str,
     groups: Sequence[Hashable] | None = None,
 ) -> "Figure":
-    """What settings were judged by, the chosen one marked.
+    """Draws the criterion by which settings were judged, the chosen one marked.
 
     Args:
         positions: Where the settings stand, ascending.

@@ -20,7 +20,7 @@ _LARGEST_SIDE = 96
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:
-    """What the prototypes looked like at one moment.
+    """The prototypes at one moment.
 
     Attributes:
         done: Passes or steps that were done before.

@@ -19,7 +19,7 @@ _MARGIN = 0.06
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CurveFrame:
-    """Where series are drawn: one frame for all that are to be compared, one channel below another.
+    """The frame of drawings of series: one for all that are compared, one channel below another.
 
     Attributes:
         low: Least value of each channel.

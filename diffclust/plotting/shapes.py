@@ -81,7 +81,7 @@ def drawing(width: int, height: int, content: str, *, alt: str) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShapeFrame:
-    """Where landmarks are drawn: one frame for all shapes that are to be compared.
+    """The frame of drawings of shapes: one for all that are compared.
 
     Both axes have one scale and the second one points upwards. Everything is drawn in the colour
     of the surrounding text, with dots `--dot` and lines `--stroke` pixels wide and the lines'
@@ -106,7 +106,7 @@ class ShapeFrame:
     def place(
         self, landmarks: Float[np.ndarray, "*n landmarks dims"]
     ) -> Float[np.ndarray, "*n landmarks 2"]:
-        """Where landmarks lie in the drawing.
+        """Places of landmarks in the drawing.
 
         Args:
             landmarks: One shape, or several.

@@ -118,7 +118,7 @@ class Learned(eqx.Module):
 
 
 class AbstractPrototypeFamily(eqx.Module):
-    """How prototypes follow from the samples that were aligned to them.
+    """A family of prototypes: how they are computed from the samples that were aligned to them.
 
     Attributes:
         is_additive: Whether a sample adds the same to the sums of a cluster whatever its prototype
@@ -179,6 +179,11 @@ class AbstractPrototypeFamily(eqx.Module):
         Returns:
             New prototypes.
         """
+
+    @property
+    def removes_scale(self) -> bool:
+        """Whether `normalise` removes the scale of samples; by default where it is overridden."""
+        return type(self).normalise is not AbstractPrototypeFamily.normalise
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Brings a sample, or a seed for a prototype, to the scale the family works on.

@@ -280,7 +280,7 @@ def covariance_about(
 
 
 def num_clipped(covariance: np.ndarray, floor: float) -> int:
-    """How many variances, or eigenvalues of covariances, are clipped to the floor.
+    """The number of variances, or eigenvalues of covariances, that are clipped to the floor.
 
     Args:
         covariance: Variances, or covariance matrices.

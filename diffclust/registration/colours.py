@@ -33,17 +33,21 @@ _GAIN = 0.5
 leaves of the border."""
 
 _STRAYS = 4.0
-"""What is below so many times the median of what the border strays from the ground is no ink."""
+"""What is below so many times what the border strays from the ground, in the median, is no ink."""
+
+_CLIPPED = 0.3
+"""Where the median of what the border strays is a smaller share of the upper quartile, noise was
+clipped at black: half of the border strays by nothing."""
 
 _ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
 """For `figure`: rounds of reweighting; what darker pixels of the ground's colour count; the share
 of the largest difference below which there is no figure."""
 
-_PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.1, 0.9, 0.85
+_PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.002, 0.9, 0.85
 """For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
-the lightest ground that counts as black; the share of votes that settles what is ink; the least
-share of the main axis in pictures of two colours (`experiments.photographs.run` prints that of
-photographs)."""
+the lightest ground that counts as black, half of a level of 8 bits; the share of votes that settles
+what is ink; the least share of the main axis in pictures of two colours
+(`experiments.photographs.run` prints that of photographs)."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
@@ -137,7 +141,8 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
     Returns:
         Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
-        border strays from the ground below 0. Where no ink is seen everything becomes 0.
+        border strays from the ground below 0 (where noise was clipped at black, of the upper
+        quartile). Where no ink is seen everything becomes 0.
     """
     channels = foreground.shape[2]
     unit = jnp.eye(channels, dtype=foreground.dtype)
@@ -150,7 +155,11 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
         mix = unit if ink == "dark" else -unit
     bright = jnp.einsum("dc,hwc->hwd", mix, foreground, precision="highest")
     ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
-    noise = _STRAYS * jnp.median(jnp.abs(bright.reshape(-1, channels)[ring]))
+    stray = jnp.abs(bright.reshape(-1, channels)[ring])
+    middle, upper = jnp.median(stray), jnp.quantile(stray, 0.75)
+    # A larger quartile is ink that reaches the border.
+    clipped = (middle < _CLIPPED * upper) & (upper < _PLAIN * jnp.max(bright))
+    noise = _STRAYS * jnp.where(clipped, upper, middle)
     # Of a picture that reaches the border everywhere nothing is taken for noise.
     noise = jnp.where(jnp.max(bright) - noise > LEAST_CONTRAST, noise, 0.0)
     largest = jnp.max(bright) - noise
@@ -161,7 +170,7 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
 
 def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
-    """How much every pixel differs from a smooth ground, shadows less so.
+    """Difference of every pixel from a smooth ground, shadows less so.
 
     The ground is a plane and a vignette in each channel, fitted by reweighted least squares from
     the border inwards. A difference in brightness alone that is darker than the ground, as a shadow
@@ -230,7 +239,7 @@ def _principal_axis(foreground: Image) -> tuple[Float[Array, " channels"], Scala
 
 
 def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
-    """What one image says on what ground and ink are in its set.
+    """Votes of one image on the ground and ink of its set.
 
     Args:
         image: Any image.
@@ -262,7 +271,7 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
 
 
 def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None:
-    """What ink is in a set of images, where single ones may be doubtful.
+    """Chooses the ink of a set of images, where single ones may be doubtful.
 
     Args:
         votes: `ink_votes` of some images.
@@ -278,6 +287,9 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
         return "none"
+    if np.ptp(votes[:, 5:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
+        # Grey pictures that were saved in colours are grey.
+        channels = 1
     level, stray, contrast, vote, share = votes[:, :5].T
     if np.median(stray / contrast) > _PLAIN:
         return None

@@ -43,7 +43,7 @@ _MOST_VOTES = 2048
 
 
 class Frame(eqx.Module):
-    """What is taken out of images one by one: the ground and colours, then slant, size and place.
+    """A registration of single images: the ground and colours, then slant, size and place.
 
     A frame is a pure function of one image. Its params are those of three transforms, which are
     laid end to end: `Colour(channels, gradient=True)` takes the ground away, `Colour(channels,
@@ -71,7 +71,7 @@ class Frame(eqx.Module):
 
     @property
     def _boundary(self) -> Boundary:
-        """What lies outside an image: its ground, where that is kept."""
+        """The values outside an image: its ground, where that is kept."""
         return "edge" if self.ink == "keep" else "zero"
 
     def transform(self, channels: int) -> AbstractSequence:
@@ -100,7 +100,7 @@ class Frame(eqx.Module):
         return round(factor * height), round(factor * width), channels
 
     def find(self, image: Image) -> Params:
-        """What is to be taken out of an image.
+        """Finds the params of an image's registration.
 
         Args:
             image: The image.
@@ -194,7 +194,7 @@ class Frame(eqx.Module):
         return mapped(images, functools.partial(_each, self), shape)
 
     def params_of(self, images: Images) -> Float[np.ndarray, "n params"]:
-        """What is to be taken out of many images, as `find` tells of one.
+        """Finds the params of many images, as `find` does of one.
 
         Args:
             images: Images, in memory or not.
@@ -230,7 +230,7 @@ def _read(
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
-    """What ink is in a set of images: the whole decides where single images are doubtful.
+    """Finds the ink of a set of images: the whole decides where single images are doubtful.
 
     Args:
         images: Images, in memory or not, of which at most 2,048 are looked at.
@@ -242,17 +242,22 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
     return choose_ink(votes_of(images, mask=mask), images.shape[3])
 
 
-def votes_of(images: Images, *, mask: Any = None) -> np.ndarray:
+def votes_of(
+    images: Images, *, mask: Any = None, weight: Float[np.ndarray, " n"] | None = None
+) -> np.ndarray:
     """The votes of a set of images on the ink in them, for `choose_ink`.
 
     Args:
         images: Images, in memory or not, of which at most 2,048 are asked.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        weight: Weights of the images, of which those without any have no vote; None for equal ones.
 
     Returns:
         What `ink_votes` says of each.
     """
-    index = np.linspace(0, len(images) - 1, min(len(images), _MOST_VOTES)).astype(np.int64)
+    voters = np.arange(len(images)) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
+    places = np.linspace(0, len(voters) - 1, min(len(voters), _MOST_VOTES)).astype(np.int64)
+    index = voters[places]
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
 
 

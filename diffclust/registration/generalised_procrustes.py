@@ -114,7 +114,7 @@ def generalised_procrustes(
 
 
 class _State(NamedTuple):
-    """What the iteration carries from pass to pass."""
+    """The state of the iteration between passes."""
 
     rotations: Float[Array, "n dims dims"]
     factors: Float[Array, " n"]

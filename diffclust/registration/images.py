@@ -76,7 +76,7 @@ def _is_extended(square: Scalar, pixel: float) -> Array:
 
 
 def _shear(ink: _Ink) -> Scalar:
-    """How far ink leans to the right a unit downwards."""
+    """Shift of the ink to the right for a unit downwards."""
     x, y = planes(ink.points)
     across, down = jnp.sum(ink.weight * x * y), jnp.sum(ink.weight * y * y)
     leans = _is_extended(down, ink.pixel)
@@ -86,7 +86,7 @@ def _shear(ink: _Ink) -> Scalar:
 
 
 def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
-    """How many times larger than wanted ink is once it is upright; if whole, such that it fits."""
+    """Ratio of the size of upright ink to the wanted one; if whole, such that it fits."""
     x, y = planes(ink.points)
     x = x - shear * y
     square = 0.5 * jnp.sum(ink.weight * (x * x + y * y))
@@ -97,7 +97,7 @@ def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
 
 
 def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height width"]) -> Scalar:
-    """How far ink reaches from its centre, in canvases: at 1 it ends where the canvas does.
+    """Distance of the farthest ink from its centre, in canvases: at 1 ink ends where they end.
 
     It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves.
     """

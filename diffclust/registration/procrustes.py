@@ -137,7 +137,7 @@ def procrustes_residual(
     reflection: bool = False,
     weight: LandmarkWeights | None = None,
 ) -> Scalar:
-    """What is left between two configurations after `procrustes`, as a squared distance.
+    """Squared distance that is left between two configurations after `procrustes`.
 
     With scaling it is in the target's units and not symmetric; it is the squared full Procrustes
     distance where the target has unit `centroid_size`.

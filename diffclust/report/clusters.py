@@ -162,7 +162,7 @@ def sample_order(gallery: Gallery) -> str:
 
 
 def _choice(legend: str, name: str, choices: Mapping[str, str], css_class: str) -> str:
-    """One of several, the first to begin with."""
+    """A radio button; the first one is checked."""
     buttons = "".join(
         f'<label><input type="radio" name="{name}" value="{value}" autocomplete="off"'
         f"{'' if number else ' checked'}>{label}</label>"
@@ -259,7 +259,7 @@ def _group(gallery: Gallery, view: ClusterView, group: Group) -> str:
 
 
 def _all_members(gallery: Gallery, view: ClusterView) -> str:
-    """Where the pages of members are shown when somebody asks for them; hidden until then."""
+    """The container of the pages of members, which are hidden until they are asked for."""
     shown = gallery.members.shown[view.index] if gallery.members.shown else 0
     if not shown or view.groups[0].kind == "all":
         return ""

@@ -41,7 +41,7 @@ _NOT_GIVEN = {
 
 
 def fit_section(result: Result, dataset: Collection, seed: int) -> str:
-    """What was done, with what settings, and how it went.
+    """Describes the fit: its settings and its course.
 
     Args:
         result: The fitted model.
@@ -83,7 +83,7 @@ def _listed(items: Mapping[str, str], css_class: str) -> str:
 
 
 def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object]:
-    """What is said of the fit, by name."""
+    """Figures of the fit, by name."""
     model, outcome, noun = result.model, result.outcome, words_of(result, dataset).noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
     described, measured = model.describe(), outcome.figures
@@ -124,7 +124,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
 
 
 def _size(result: Result, dataset: Collection) -> dict[str, str]:
-    """What the size of a sample is."""
+    """The size of a sample in words."""
     if isinstance(dataset, LandmarkSet):
         return {"Landmarks": "{} in {} dimensions".format(*result.sample_shape)}
     if isinstance(dataset, SeriesSet):

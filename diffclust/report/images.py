@@ -179,7 +179,7 @@ class ImageRenderer:
 
     @property
     def note(self) -> str:
-        """How the prototypes are drawn, and what they are means of."""
+        """Describes how prototypes are drawn, and what they are means of."""
         origin = ""
         if self.descriptor.is_mixture:
             origin = "is the mean of its cluster's Gaussian and "
@@ -311,7 +311,7 @@ class ImageRenderer:
         )
 
     def legend(self) -> list[str]:
-        """What the pictures below each other are, as HTML; nothing where there is but one."""
+        """Names the pictures below each other, as HTML; nothing where there is but one."""
         samples, items = self.samples.values(), [f"The {self.noun} as it came."]
         if self.recordings is not None:
             items = ["The recording as an image: time runs to the right, pitch upwards."]

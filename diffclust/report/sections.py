@@ -1,4 +1,4 @@
-"""The HTML between a fit and its clusters: film, other methods, confusion table, maps, bridges."""
+"""The HTML between a fit and its clusters: film, other methods, confusion table, maps."""
 
 import math
 import os
@@ -141,7 +141,7 @@ def _animation(sheets: Sequence["Image"]) -> str:
 
 
 def confusion_table(result: Result, dataset: Collection) -> str:
-    """How many samples of each class are in each cluster, the best match on the diagonal.
+    """Draws the number of samples of each class in each cluster, the best match on the diagonal.
 
     Args:
         result: A fit.

@@ -62,7 +62,7 @@ class ClusterView:
 
 @dataclasses.dataclass(frozen=True)
 class SampleInfo:
-    """What is known about one sample.
+    """The facts about one sample.
 
     Attributes:
         index: Its position in the source of the data.
@@ -91,7 +91,7 @@ class SampleInfo:
         return self.runner_up >= 0 and math.isfinite(self.margin)
 
     def tooltip(self, words: Words) -> str:
-        """What is shown where somebody points at the sample.
+        """The text that is shown where somebody points at the sample.
 
         Args:
             words: What the method's figures are called.
@@ -214,7 +214,7 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
 def sample_info(
     result: Result, dataset: Collection, positions: Int[np.ndarray, " m"]
 ) -> dict[int, SampleInfo]:
-    """What is known about some samples.
+    """Collects the facts about some samples.
 
     Args:
         result: A fitted model.

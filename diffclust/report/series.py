@@ -49,7 +49,7 @@ class SeriesRenderer(MeanRenderer):
 
     @property
     def note(self) -> str:
-        """How mean series are drawn."""
+        """Describes how mean series are drawn."""
         channels = self.means.shape[2]
         return "All are drawn on one scale" + (", channel below channel." if channels > 1 else ".")
 
@@ -76,7 +76,7 @@ class SeriesRenderer(MeanRenderer):
         return {}
 
     def legend(self) -> list[str]:
-        """What the drawings below each other are."""
+        """Names the drawings that stand below each other."""
         moved = "The same scaled" if self.warps is None else "The same scaled and warped in time"
         return [
             "The series as it came, each on its own scale.",

@@ -75,7 +75,7 @@ class ShapeRenderer(MeanRenderer):
 
     @property
     def note(self) -> str:
-        """How mean shapes and ellipses are drawn."""
+        """Describes how mean shapes and ellipses are drawn."""
         ellipses = {
             2: "The ellipses reach one and two standard deviations of each landmark.",
             1: "The ellipses reach two standard deviations of each landmark.",
@@ -112,7 +112,7 @@ class ShapeRenderer(MeanRenderer):
         return {"mean deviation of a landmark": number(float(np.sqrt(variances).mean()), digits=3)}
 
     def legend(self) -> list[str]:
-        """What the drawings below each other are."""
+        """Names the drawings that stand below each other."""
         over = "over the mean shape of its cluster"
         if not self.frames:
             return [f"The shape as it came, {over}: this is what is compared."]

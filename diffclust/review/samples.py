@@ -124,7 +124,7 @@ class ReviewSamples:
 
     @functools.cached_property
     def points(self) -> Float[np.ndarray, "n dims"]:
-        """What is compared, as one point for each sample."""
+        """One point for each sample, by which samples are compared."""
         if self._coordinates is not None:
             return np.asarray(self._coordinates, np.float32).reshape(len(self), -1)
         if not isinstance(self._dataset, Dataset):

@@ -80,7 +80,7 @@ class ReviewServer(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """One connection."""
+    """A handler of one connection."""
 
     server: ReviewServer
     protocol_version, server_version, sys_version = "HTTP/1.1", "diffclust", ""

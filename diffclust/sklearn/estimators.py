@@ -259,7 +259,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
         return -float(np.sum(distances))
 
     def _losses(self, predicted: Assignment) -> np.ndarray:
-        """What each sample adds to the loss."""
+        """The loss of each sample."""
         return predicted.distances
 
     def _apply(self, method: str, X: Any) -> Any:
@@ -275,7 +275,7 @@ class Distances(ClassNamePrefixFeaturesOutMixin, _TransformerMixin, Clusterer):
     """A model that gives the distance of each sample to every cluster."""
 
     def transform(self, X: Any) -> np.ndarray:
-        """How far each sample is from every cluster: roots of the energies.
+        """Distance of each sample to every cluster: roots of the energies.
 
         Args:
             X: As in `fit`.

@@ -113,7 +113,7 @@ def alignment_chunks(
     *,
     callback: Callback = ignore,
 ) -> Chunkwise:
-    """How every sample aligns to the prototype of the cluster it is said to be in, by chunks.
+    """Aligns every sample to the prototype of its given cluster, by chunks.
 
     Args:
         problem: Energy, aligner and prototype family.

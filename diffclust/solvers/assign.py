@@ -46,7 +46,7 @@ def assignment_of(memory: Memory) -> Assignment:
 def memberships_of(
     reduction: AbstractReduction, memory: Memory, num_clusters: int | None
 ) -> Float[np.ndarray, "n clusters"]:
-    """How much of each sample belongs to each cluster.
+    """Share of each cluster in each sample.
 
     Args:
         reduction: The reduction as it is now.

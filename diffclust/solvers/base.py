@@ -97,7 +97,7 @@ class AbstractSolver(eqx.Module):
     @property
     @abc.abstractmethod
     def reduction(self) -> AbstractReduction:
-        """How the energies of a sample make its loss."""
+        """The reduction of a sample's energies to its loss."""
 
     @abc.abstractmethod
     def normalise(self, sample: PyTree) -> PyTree:

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -25,7 +26,7 @@ from diffclust.types import Count, Key, Scalar
 
 
 class CompiledRun(eqx.Module):
-    """Where a run ended.
+    """The result of a compiled run.
 
     Attributes:
         learned: The clusters under which the samples were assigned last.
@@ -116,7 +117,8 @@ def compiled_lloyd(
     Raises:
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
-    _check(solver, batch, start, num_clusters)
+    has_penalty = bool(jax.tree.leaves(penalty))
+    _check(solver, batch, start, num_clusters, has_penalty=has_penalty)
     _validation.count(max_passes, "max_passes")
     batch = Batch(jax.vmap(solver.normalise)(batch.samples), _floating(batch))
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
@@ -159,7 +161,9 @@ def compiled_lloyd(
     return carry[2]
 
 
-def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int) -> None:
+def _check(
+    solver: Lloyd, batch: Batch, start: Any, num_clusters: int, *, has_penalty: bool
+) -> None:
     leaves = jax.tree.leaves(batch.samples)
     _validation.sample_arrays(leaves)
     size = leaves[0].shape[0]
@@ -168,6 +172,8 @@ def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int) -> None:
     if not isinstance(batch.weight, Tracer):
         _validation.weights(batch.weight, size, "weight", "sample")
     if isinstance(start, Clusters):
+        if has_penalty:
+            raise ValueError("the start's clusters have weights of penalties; leave out penalty")
         if len(start) != num_clusters:
             raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
         seeds = jax.tree.map(lambda leaf: leaf[:num_clusters], batch.samples)
@@ -176,6 +182,11 @@ def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int) -> None:
         shapes, given = ([leaf.shape for leaf in jax.tree.leaves(c)] for c in (wanted, start))
         if given != shapes:
             raise ValueError(f"the start's clusters must have shapes {shapes}, not {given}")
+    elif not isinstance(start, jax.Array | np.ndarray):
+        raise ValueError(
+            "a start must be a key, Clusters, or an array of a cluster for each sample, not "
+            f"{type(start).__name__}"
+        )
     elif not jnp.issubdtype(start.dtype, jax.dtypes.prng_key):
         _validation.within(start, size, num_clusters, "a start", "sample")
 

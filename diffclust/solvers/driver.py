@@ -1,4 +1,4 @@
-"""What a fit consists of, and its loop: it restores, advances, reports, saves, counts seconds."""
+"""What a fit consists of, and its loop: it restores, advances, saves and counts seconds."""
 
 import abc
 import dataclasses
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 class AbstractProblem(abc.ABC):
-    """What is minimised, and how it goes on from one state to the next.
+    """What is minimised, and the steps from one state to the next.
 
     A problem belongs to one fit. What it keeps beside the state are caches: it goes on from any
     state that `template` describes.
@@ -67,7 +67,7 @@ class AbstractProblem(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """One step: a pass, a window of gradient steps, a trial split, a stage or a chunk of one.
+        """Makes a step: a pass, a window of gradient steps, a trial split, a stage or chunk of one.
 
         Args:
             data: The samples and the devices that share them.
@@ -230,7 +230,7 @@ def _restored(
 
 
 def _tuples(value: Any) -> Any:
-    """The same with tuples for lists, in dictionaries and lists too."""
+    """Replaces lists by tuples, in dictionaries and lists too."""
     if isinstance(value, dict):
         return {name: _tuples(each) for name, each in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

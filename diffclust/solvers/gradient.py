@@ -234,7 +234,7 @@ class GradientEM(AbstractSolver):
         *,
         axis_name: str | None = None,
     ) -> tuple[GradientState, Memory | None]:
-        """One step on one batch.
+        """Makes one step on one batch.
 
         Args:
             state: The state.
@@ -263,8 +263,8 @@ class GradientEM(AbstractSolver):
         # Weights of penalties are chosen, not learned: the loss would fall by making them small.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
-        share, clusters = total_share(reduction, alignment.energy), len(state.learned.clusters)
-        count = batch.weight @ hard_membership(alignment.cluster[:, 0], share, clusters)
+        share, number = total_share(reduction, alignment.energy), len(state.learned.clusters)
+        count = batch.weight @ hard_membership(alignment.cluster[:, 0], share, number)
         sums = reduction.statistics(alignment.energy, batch.weight, alignment.cluster)
         if axis_name is not None:
             every = (loss, gradient, count, mass, sums)
@@ -279,7 +279,10 @@ class GradientEM(AbstractSolver):
         shared = learned.shared if network is None else network.with_moments(running)
         # A reduction that follows the samples takes no steps.
         held = (state.learned if self.reduction.is_adaptive else learned).objective
-        learned = Learned(learned.clusters, shared, held)
+        # An optimiser with decay or noise moves the weights of penalties even without a gradient.
+        weights = state.learned.clusters.penalty
+        clusters = eqx.tree_at(lambda c: c.penalty, learned.clusters, weights)
+        learned = Learned(clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
         taken, previous = (learned, moments, tally), (state.learned, state.moments, state.tally)
         learned, moments, tally = jax.tree.map(
@@ -480,7 +483,7 @@ Z_THRESHOLD = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class GradientPlan:
-    """How a fit by gradient steps proceeds.
+    """The plan of a fit by gradient steps.
 
     Attributes:
         phases: What is done, in order.
@@ -549,12 +552,12 @@ class GradientPlan:
             total += (running - 1) * (step - last)
             running, last = math.ceil(running / 2), step
         first, second = self.trial
-        begun = 0
+        start = 0
         for number, phase in enumerate(self.phases):
             middle = phase.steps // 2
-            if self.tries(number, middle) and begun + middle >= last:
+            if self.tries(number, middle) and start + middle >= last:
                 total += TRIALS * first + second - first
-            begun += phase.steps
+            start += phase.steps
         return total
 
 

@@ -147,7 +147,7 @@ class GradientProblem(AbstractProblem):
         return len(state.position["losses"]) >= self.num_restarts
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """One window of steps (the first begins the restart), or a restart's final assignment."""
+        """Makes a window of steps, of which the first begins the restart, or a final assignment."""
         fit: GradientFit = state.arrays
         del state
         key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))

@@ -321,7 +321,7 @@ def hard_membership(
 
 
 def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
-    """How much each sample counts in all clusters together.
+    """Sum of each sample's memberships.
 
     Args:
         reduction: The reduction.
@@ -334,7 +334,7 @@ def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates
 
 
 def misfit(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
-    """How badly each sample fits its best cluster, as far as it counts.
+    """Energy of each sample in its best cluster, weighted by its memberships.
 
     Args:
         reduction: The reduction.
@@ -356,10 +356,10 @@ def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""] | bool:
         before: Its state before the pass.
 
     Returns:
-        Whether no leaf has changed by more than a thousandth; true where there are none.
+        Whether no number has changed by more than 1e-5 of itself; true where there are none.
     """
     pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
-    close = [jnp.all(jnp.abs(a - b) <= 1e-3 * jnp.abs(b)) for a, b in pairs]
+    close = [jnp.all(jnp.abs(a - b) <= 1e-5 * jnp.abs(b)) for a, b in pairs]
     return jnp.all(jnp.stack(close)) if close else True
 
 

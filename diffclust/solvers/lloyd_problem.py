@@ -45,7 +45,7 @@ None for seeds."""
 
 @dataclasses.dataclass(frozen=True)
 class LloydPlan:
-    """How a fit by Lloyd's algorithm proceeds.
+    """The plan of a fit by Lloyd's algorithm.
 
     Attributes:
         num_clusters: K.
@@ -166,6 +166,16 @@ class LloydProblem(AbstractProblem):
         self._num_restarts = plan.num_restarts if start is None else 1
         self._last_stage = "refine" if plan.coarsening > 1 else "done"
 
+    def _pixels(self, data: Data) -> float:
+        """The pixels behind one of a coarse sample: energies are so many times less there.
+
+        So must penalties be, to keep their weight. Where the family removes the scale of samples,
+        energies are alike at both levels.
+        """
+        (sample, *_) = jax.tree.leaves(data.description.sample)
+        is_alike = self.plan.coarsening == 1 or self.solver.family.removes_scale
+        return 1.0 if is_alike else float(self.plan.coarsening ** (len(sample.shape) - 1))
+
     def level(self, data: Data, factor: int) -> Chunks:
         """The samples at one resolution, normalised and cut.
 
@@ -231,9 +241,9 @@ class LloydProblem(AbstractProblem):
         return _state(replace(fit, history=history, **in_run))
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
-        is_coarse, history = fit.stage == "restarts", fit.history or ()
-        number = fit.restart if is_coarse else int(np.argmin(fit.losses))
-        at = ("pass" if is_coarse else "refine", number, len(history))
+        in_restart, history = fit.stage == "restarts", fit.history or ()
+        number = fit.restart if in_restart else int(np.argmin(fit.losses))
+        at = ("pass" if in_restart else "refine", number, len(history))
         losses = (history[-1] if history else None, fit.least)
 
         # It must not hold the fit, whose memory each pass frees.
@@ -255,7 +265,9 @@ class LloydProblem(AbstractProblem):
         solver, run, best, total = self.solver, fit.run, fit.best, self.plan.num_clusters
         if fit.stage == "refine":
             assert best is not None
-            memory, given = best.per_sample, (total, best.learned.clusters.penalty)
+            weights, pixels = best.learned.clusters.penalty, self._pixels(data)
+            weights = weights if pixels == 1.0 else pixels * weights
+            memory, given = best.per_sample, (total, weights)
             state, best = means_of_aligned(solver, chunks, memory.rows, *given), None
         elif run is None:
             if self.start is None:
@@ -285,6 +297,7 @@ class LloydProblem(AbstractProblem):
     ) -> tuple[LloydState, tuple[Memory, ...]]:
         """A state and a memory from seeds, or from what the fit was given to start from."""
         solver, plan, count = self.solver, self.plan, self.plan.num_clusters
+        penalty = tuple(weight / self._pixels(data) for weight in plan.penalty)
         kind, given = (plan.seeding, None) if self.start is None else self.start
         if kind in ("random", "assignments"):
             groups = random_assignments(key, chunks.num_samples, count) if given is None else given
@@ -293,7 +306,7 @@ class LloydProblem(AbstractProblem):
             if not np.array_equal(weight, data.all_weights):
                 replaced = dataclasses.replace(data, weight=weight[data.own])
                 chunks = self.level(replaced, plan.coarsening)
-            return means_of_aligned(solver, chunks, memory, count, plan.penalty), memory
+            return means_of_aligned(solver, chunks, memory, count, penalty), memory
         if given is None:
             # On the samples themselves, so that seeds do not depend on the coarsening.
             distances = eqx.Partial(distances_to_seeds, solver.energy, solver.family)
@@ -302,7 +315,7 @@ class LloydProblem(AbstractProblem):
             prepare = jax.vmap(eqx.Partial(_prepare, solver, plan.coarsening))
             seeds = prepare(jax.tree.map(jnp.asarray, given))
         unseen = solver.init_memory(chunks.own_size, count, chunks.dtype)
-        return solver.init(clusters_of(solver, seeds, plan.penalty)), (unseen,) * chunks.count
+        return solver.init(clusters_of(solver, seeds, penalty)), (unseen,) * chunks.count
 
     # How runs end.
 

@@ -22,9 +22,6 @@ from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, empty_state, has_c
 from diffclust.solvers.result import FitError, Status
 from diffclust.types import Scalar
 
-_BLOCK = 2**16
-"""Samples that are sorted at once."""
-
 _LARGE = 2**22
 """Numbers in all samples from which on sums that persist are kept, and only changes are added: with
 fewer, a second program takes longer to compile than it saves."""
@@ -60,11 +57,12 @@ class LloydRun(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Stopping:
-    """When a run stops.
+    """The stopping rule of a run.
 
     Attributes:
         max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass; None for all passes.
+        tolerance: Least relative fall of the loss that is worth another pass. 0 goes on until no
+            assignment changes, None makes all passes.
     """
 
     max_passes: int
@@ -121,7 +119,7 @@ def run_pass(
     previous: Learned | None = None,
     report: Report | None = None,
 ) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
-    """One pass over the data.
+    """Makes one pass over the data.
 
     Empty clusters are refilled with the samples that lie farthest from their prototypes.
 
@@ -251,7 +249,7 @@ def has_risen(
 
 
 def rounding_of_zero(learned: Learned, count: Float[Array, " clusters"]) -> Scalar:
-    """What rounding may make of squared distances that are all zero.
+    """A bound on the rounding of squared distances that are all zero.
 
     Args:
         learned: Gives the precision, and the prototypes, with whose squares it grows.
@@ -346,11 +344,7 @@ def _refill(
 
 def _largest(values: np.ndarray, count: int) -> np.ndarray:
     """Finds the indices of the largest values, in falling order."""
-    indices = np.zeros(0, np.int64)
-    for start in range(0, len(values), _BLOCK):
-        pool = np.append(indices, np.arange(start, min(start + _BLOCK, len(values))))
-        indices = pool[np.argsort(-values[pool], kind="stable")[:count]]
-    return indices
+    return np.argsort(-values, kind="stable")[:count]
 
 
 # Where a run starts.

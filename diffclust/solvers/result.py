@@ -42,6 +42,7 @@ class Progress:
         stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
             fits by gradient steps `"step"`, and `"race"` while several runs race; of staged methods
             `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and `"alignments"`.
+            `"refine"` is all that goes on from the best restart, the learning of penalties too.
         restart: Number of the restart, from 0.
         iteration: Number of the pass within the restart, or of a curriculum's phase; from 0.
         done: Chunks done in it, or steps done in all.
@@ -73,10 +74,10 @@ class Progress:
 
 @runtime_checkable
 class Snapshots(Protocol):
-    """Where a long fit saves its state as it goes, and finds it again."""
+    """A store of a long fit's states."""
 
     def save(self, state: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
-        """Saves a state, or takes note of it where the last one that was saved is recent enough.
+        """Saves a state, or keeps it for later where the last one that was saved is recent enough.
 
         Args:
             state: Gives the state, now or later: a tree of arrays, and about them what JSON can
@@ -97,7 +98,7 @@ class Snapshots(Protocol):
         """
 
     def last(self) -> str | None:
-        """Where the last good state is, in words; None where nothing was saved."""
+        """Names the last good state in words; None where nothing was saved."""
 
 
 @runtime_checkable
@@ -120,7 +121,8 @@ class Cancelled(Exception):
     """A callback has ended the fit before its time; `fit` lets it through and returns nothing.
 
     Nothing is left half done. Given `snapshots`, the last whole state is saved when these are
-    closed, and the same call of `fit` goes on from it.
+    closed, and the same call of `fit` goes on from it. (Where several processes share the fit, it
+    is the last state that was due to be saved.)
     """
 
 
@@ -138,7 +140,7 @@ def ignore(progress: Progress) -> None:
 
 
 class Assignment(eqx.Module):
-    """How samples were assigned, prototypes fixed.
+    """The assignment of samples to fixed prototypes.
 
     Attributes:
         clusters: Cluster of each sample.

@@ -14,7 +14,6 @@ from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.types import Key
 
-_BLOCK = 2**16
 """Samples whose masses are summed at once."""
 
 
@@ -26,7 +25,7 @@ def _distances(to_all: Callable, batch: PyTree, seeds: PyTree) -> Float[Array, "
 def distances_to_seeds(
     energy: AbstractPairEnergy, family: AbstractPrototypeFamily, sample: PyTree, seeds: PyTree
 ) -> Float[Array, " seeds"]:
-    """How far a sample is from prototypes initialised as seeds, by the energy itself, unaligned.
+    """Distance of a sample to prototypes initialised as seeds, by the energy itself, unaligned.
 
     Args:
         energy: The energy; what is no distance, such as a negative log-likelihood, counts from the
@@ -121,18 +120,10 @@ def kmeans_plus_plus(
 
 def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray, " m"]:
     """Draws indices in proportion to a mass, with replacement, by inverting its running sum."""
-    # Block by block: of millions of samples the whole sum, in double precision, is not held.
-    blocks = [mass[start : start + _BLOCK] for start in range(0, mass.size, _BLOCK)]
-    starts = [np.float64(0)]
-    for block in blocks:
-        starts.append(np.cumsum(np.append(starts[-1], block))[-1])
-    last, drawn = mass.size - 1 - np.argmax(mass[::-1] > 0), []
-    for wanted in uniforms * starts[-1]:
-        # `side="right"` never lands on a sample without mass, except past the end by rounding.
-        number = min(np.searchsorted(starts, wanted, side="right"), len(blocks)) - 1
-        ends = np.cumsum(np.append(starts[number], blocks[number]))[1:]
-        drawn.append(number * _BLOCK + np.searchsorted(ends, wanted, side="right"))
-    return np.minimum(drawn, last)
+    ends = np.cumsum(mass, dtype=np.float64)
+    last = mass.size - 1 - np.argmax(mass[::-1] > 0)
+    # `side="right"` never lands on a sample without mass, except past the end by rounding.
+    return np.minimum(np.searchsorted(ends, uniforms * ends[-1], side="right"), last)
 
 
 def random_assignments(key: Key, size: int, num_clusters: int) -> Int[Array, " n"]:

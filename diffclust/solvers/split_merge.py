@@ -31,7 +31,7 @@ from diffclust.solvers.lloyd_run import LloydRun, Stopping, lloyd_iterations
 
 @dataclasses.dataclass(frozen=True)
 class SplitMerge:
-    """How many moves are tried after a run of Lloyd's algorithm.
+    """The number of moves that are tried after a run of Lloyd's algorithm.
 
     Attributes:
         rounds: Most moves that are accepted in one run; 0 switches them off.
@@ -82,7 +82,7 @@ def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
 def _half_weights(
     rows: Float[Array, "n numbers"], weight: Float[Array, " n"], *, iterations: int
 ) -> Float[Array, "2 n"]:
-    """How much each row counts in the mean of either side of the rows' weighted mean.
+    """Weights of each row in the means of either side of the rows' weighted mean.
 
     Args:
         rows: What is divided along its leading principal direction.
@@ -165,13 +165,13 @@ def try_split(
     params = past.params[:, 0]
     padded = np.pad(params, ((0, part.weights.size - some.size), (0, 0)))
     samples = part.gather(np.arange(part.weights.size))
-    losses, counted = past.energy[:, 0], np.array(part.weights)
+    losses, weights = past.energy[:, 0], np.array(part.weights)
     if not solver.reduction.is_hard:
         reduction, energy = solver.reduction_of(run.learned), jnp.asarray(past.energy)
         losses = np.asarray(reduction(energy))
         # Trimmed samples do not count.
-        counted[: some.size] *= np.asarray(total_share(reduction, energy))
-    moved, share, place = jax.device_put((padded, counted, np.array(cluster)))
+        weights[: some.size] *= np.asarray(total_share(reduction, energy))
+    moved, share, place = jax.device_put((padded, weights, np.array(cluster)))
     state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
@@ -241,7 +241,7 @@ _ROUNDS = 2
 
 
 class SplitProposals(eqx.Module):
-    """How much could be gained by splitting each cluster, and what each would cost to remove.
+    """Gains by splitting each cluster, and costs of removing each.
 
     Attributes:
         gain: How much the loss would fall, summed over samples.

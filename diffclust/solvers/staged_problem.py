@@ -21,7 +21,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What a stage is given.
+    """The arguments of a stage.
 
     Attributes:
         data: The samples and the devices that share them.
@@ -39,7 +39,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class FitStage:
-    """One computation.
+    """A stage of a fit: one computation.
 
     Attributes:
         name: Its name in snapshots.

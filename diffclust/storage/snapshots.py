@@ -78,7 +78,8 @@ class SnapshotFolder:
     Snapshots are written in the background. One that was being written when the process died is
     not seen afterwards; where the newest is damaged, the one before is taken. Where an exception
     ends the block, Ctrl-C and `SystemExit` included, the newest state is saved first: a program
-    that makes an exception of SIGTERM loses nothing to it.
+    that makes an exception of SIGTERM loses nothing to it. A `FitError` is excepted: a fit that
+    broke down would break down again.
     """
 
     @renamed_keywords(kept="max_to_keep", tell="log")
@@ -192,7 +193,6 @@ class SnapshotFolder:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
         with self._lock, signals_deferred():
-            # What broke down by itself would do so again.
             if self._pending is not None and error is not None and not isinstance(error, FitError):
                 with contextlib.suppress(Exception):
                     self._write(self._pending)
@@ -330,7 +330,9 @@ class SnapshotFolder:
 class SharedSnapshots:
     """Snapshots of which one process knows the folder; to be given to `fit(snapshots=...)`.
 
-    When to save is decided by process 0, whose clock alone counts.
+    When to save is decided by process 0, whose clock alone counts. States that are not due are
+    dropped, as all processes are needed to gather one: a fit that is ended loses up to `every`
+    seconds.
     """
 
     def __init__(self, folder: SnapshotFolder | None) -> None:
@@ -383,7 +385,7 @@ class SharedSnapshots:
 
 
 def _difference(name: str, was: Any, value: Any) -> str:
-    """How a run differs from the one that was interrupted, in a few words."""
+    """Describes how a run differs from the one that was interrupted, in a few words."""
     if name == "samples":
         return "is of other samples"
     if isinstance(was, dict) and isinstance(value, dict):

@@ -33,9 +33,10 @@ def check_aligner(
     Candidates are different clusters, in the order of their energies; an energy is that of its
     params, and no cluster is worse than unaligned. The incumbent's cluster stays a candidate, and
     is not worse than it was, also where the aligner would not find its params; places that are
-    vacant count for nothing. vmap = loop, and a bound energy remembers nothing of earlier calls. On
-    a grid, no candidate is worse than the best params of the grid; without one, the first is not
-    worse than the nearest prototype unaligned.
+    vacant count for nothing. What was prepared from some clusters will do for others. vmap = loop,
+    and a bound energy remembers nothing of earlier calls. On a grid, no candidate is worse than the
+    best params of the grid; without one, the first is not worse than the nearest prototype
+    unaligned.
 
     Args:
         aligner: The aligner.
@@ -82,6 +83,11 @@ def check_aligner(
     places = [worst[None], jnp.stack([(worst + 1) % clusters, worst])]
     for given, own in itertools.product(starts, places[: aligner.num_candidates(clusters)]):
         case.check_incumbents(samples[0], given, own, params[: len(own)][::-1], atol)
+    try:
+        case.align(samples[0], among, vacant, jax.tree.map(lambda leaf: leaf[:2], among))
+    except (TypeError, ValueError, IndexError) as error:
+        law = f"{name}: what prepare returns does not depend on the number of clusters"
+        raise AssertionError(law) from error
     loop = [case.align(sample, among, vacant).energy for sample in samples]
     batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
     agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * atol)
@@ -102,8 +108,10 @@ class _Case(eqx.Module):
     energy: AbstractPairEnergy
 
     @eqx.filter_jit
-    def align(self, sample: PyTree, clusters: Clusters, start: Alignment) -> Alignment:
-        prepared = self.aligner.prepare(self.energy, clusters, None)
+    def align(
+        self, sample: PyTree, clusters: Clusters, start: Alignment, some: Clusters | None = None
+    ) -> Alignment:
+        prepared = self.aligner.prepare(self.energy, clusters if some is None else some, None)
         return self.aligner.align(self.energy, sample, clusters, None, start, prepared)
 
     def check_nearest(self, alignment: Alignment, rest: np.ndarray, slack: float) -> None:

@@ -29,7 +29,7 @@ def check_family(
     passes: int = 3,
     scale: float = 0.1,
 ) -> None:
-    """Checks that a family's updates never raise the loss of an energy.
+    """Checks that a family's updates lower the loss of an energy, and never raise it.
 
     The loss is the sum of the energies of samples in their clusters, whose params stay as they are.
     Also: statistics of two batches add up to those of both, a sample of weight two counts as two,
@@ -43,7 +43,8 @@ def check_family(
         draw: Draws one sample; smooth images where it is not given.
         clusters: Number of clusters with samples; one more is empty.
         count: Number of samples, of at least two a cluster.
-        passes: Updates in a row, each of which must not raise the loss.
+        passes: Updates in a row, none of which must raise the loss; together they lower it,
+            where a step of gradient descent would.
         scale: Standard deviation of the params that are drawn.
 
     Raises:
@@ -70,14 +71,18 @@ def check_family(
         prototypes = case.updated(prototypes)
         losses.append(float(case.loss(prototypes)))
     atol = 1e2 * rounding(weight) * (1.0 + max(map(abs, losses)))
-    rise = float(np.max(np.diff(losses)))
+    rise, lowers = float(np.max(np.diff(losses))), True
     if _shapes(prototypes) == _shapes(seeds):
         # Where something near is better, the family must not lead back.
-        for step in np.asarray([0.02, 0.001], dtype):
+        steps = np.asarray([0.02, 0.001], dtype)
+        first = float(case.after_step(initial, jax.device_put(steps[0]), atol)[0])
+        lowers = losses[-1] < losses[0] - atol or first >= losses[0] - 2 * atol
+        for step in steps:
             better, after = map(float, case.after_step(prototypes, jax.device_put(step), atol))
             if better < losses[-1]:
                 rise = max(rise, after - better)
     require(rise <= atol, f"{name}: an update does not raise the loss, not by {rise:.3g}")
+    require(lowers, f"{name}: updates lower the loss, not leave it at {losses[0]:.3g}")
     case.check_sums(prototypes)
     for before, after in zip(*map(jax.tree.leaves, (initial, prototypes)), strict=True):
         agree(f"{name}: an empty cluster's prototype stays", after[-1], before[-1], atol)

@@ -142,7 +142,7 @@ class Affine(AbstractHomography):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """One part."""
+        """The name of the only part."""
         return ("affine",)
 
     @property

@@ -63,7 +63,7 @@ class AbstractTransform(eqx.Module):
 
     @abc.abstractmethod
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """How an image of the pixels' variances moves when the image of their means does.
+        """Moves the image of the pixels' variances as the image of their means is moved.
 
         This is what a Gaussian prototype needs: what makes no sense for a variance, such as a
         shift of the colours, leaves it alone. At zero params variances are unchanged; they are

@@ -181,7 +181,7 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
 def bind_spatial_variance(
     transform: AbstractTransform, height: int, width: int
 ) -> Callable[[Params, Image], Image]:
-    """How the spatial ones among composed transforms move variances; the others leave them alone.
+    """Moves variances by the spatial ones among composed transforms; the others leave them alone.
 
     Args:
         transform: What `compose` returned.

@@ -65,7 +65,7 @@ class Translation(AbstractIsometry):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """One part."""
+        """The name of every parameter."""
         return ("translation",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
@@ -135,7 +135,7 @@ class Rotation(AbstractIsometry):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """Each parameter is a part."""
+        """The name of every parameter."""
         return ("rotation", "reflection")[: self.num_params]
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:

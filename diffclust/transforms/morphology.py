@@ -56,7 +56,7 @@ class Morphology(AbstractTransform):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """One part."""
+        """The name of the only part."""
         return ("blend",)
 
     def __check_init__(self):

@@ -138,7 +138,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
         return jnp.stack([affine, jnp.sum(product(displacement, bending.T) ** 2)])
 
     def basis(self, points: Points) -> Float[Array, "landmarks *grid"]:
-        """How far each point moves when one landmark moves by one.
+        """Displacement of each point when one landmark moves by one.
 
         Args:
             points: Points of shape `(2, ...)`.

@@ -38,12 +38,12 @@ class TimeWarp(AbstractTransform):
 
     @property
     def num_params(self) -> int:
-        """One for each interval."""
+        """The number of intervals."""
         return self.num_intervals
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """One part."""
+        """The name of the only part."""
         return ("warp",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:

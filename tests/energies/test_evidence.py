@@ -123,6 +123,6 @@ def test_effective_pixels_counts_independent_ones(key):
 def test_quadratic_forms_are_the_penalties(transform, key):
     energy = TransformedDistance(transform)
     params = 0.1 * jax.random.normal(key, (energy.num_params,))
-    forms = quadratic_forms(energy)
+    forms = jax.jit(lambda: quadratic_forms(energy))()
     result = jnp.einsum("i,tij,j->t", params, forms, params)
     np.testing.assert_allclose(np.asarray(result), np.asarray(energy.penalties(params)), rtol=1e-3)

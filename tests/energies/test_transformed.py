@@ -233,7 +233,7 @@ def test_a_mask_that_is_moved_away_leaves_finite_energies() -> None:
     sample = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 8, 1)), jnp.float32)
     among = Clusters(sample[None], jnp.zeros((1, energy.num_penalties)))
     own = among.take(jnp.asarray(0))
-    of_params = jax.value_and_grad(lambda p: energy.bind(sample)(p, sample, own))
+    of_params = jax.jit(jax.value_and_grad(lambda p: energy.bind(sample)(p, sample, own)))
     value, slope = of_params(jnp.asarray([1.9, 0.0]))
     assert np.isfinite(value)
     assert np.isfinite(slope).all()

@@ -15,10 +15,17 @@ import sklearn.neighbors
 from jaxtyping import Array
 
 from diffclust import load, save
-from diffclust.alignment import Descent, InvariantDistance, NoAlignment, Stage
+from diffclust.alignment import Descent, GridSearch, InvariantDistance, NoAlignment, Stage
 from diffclust.data import Dataset, SeriesSet
 from diffclust.distances import AbstractDistance, SquaredEuclidean
-from diffclust.energies import AbstractSampleEnergy, Entropic, HardMinimum, TransformedDistance
+from diffclust.energies import (
+    AbstractSampleEnergy,
+    AbstractUnalignedEnergy,
+    Entropic,
+    HardMinimum,
+    TransformedDistance,
+)
+from diffclust.masks import as_mask
 from diffclust.models import (
     Clustering,
     KMeans,
@@ -45,7 +52,7 @@ from diffclust.solvers import (
     run,
 )
 from diffclust.storage import SnapshotFolder
-from diffclust.transforms import Affine, Identity
+from diffclust.transforms import Affine, Identity, Rotation, Translation, params_grid
 from tests.registry import blobs
 from tests.solvers.test_compiled import shapes_and_solver
 
@@ -404,3 +411,77 @@ def test_a_result_is_a_pytree(key: jax.Array) -> None:
     assert again.summary() == result.summary()
     doubled = jax.jit(lambda r: jax.tree.map(lambda leaf: 2 * leaf, r))(result)
     np.testing.assert_array_equal(doubled.prototypes, 2 * result.prototypes)
+
+
+class Likelihood(AbstractUnalignedEnergy):
+    """A squared distance less a constant, as a negative log density may be."""
+
+    @property
+    def family(self) -> MeanImages:
+        return MeanImages()
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((sample - prototype) ** 2) - 100.0
+
+
+def test_a_graph_of_negative_energies_is_refused(key: jax.Array) -> None:
+    model = SpectralClustering(K, Clustering(K, Lloyd(Likelihood(), NoAlignment())))
+    with pytest.raises(ValueError, match="a graph needs squared distances, .* down to -99.9"):
+        model.fit(series(), key=key)
+
+
+def test_pixels_under_the_mask_of_the_energy_do_not_count(key: jax.Array) -> None:
+    rng, mask = np.random.default_rng(0), np.ones((6, 8))
+    mask[:, :2] = 0.0
+    images = 0.1 * rng.uniform(size=(60, 6, 8, 1))
+    images[np.arange(60), 2 * KIND] = 1.0
+    hidden = images.copy()
+    hidden[:, :, :2] = 5.0 * rng.integers(2, size=(60, 1, 1, 1))
+    energy = TransformedDistance(Identity(), mask=as_mask(mask))
+    model = Clustering(K, Lloyd(energy, NoAlignment(), UnitNormImages()), split_merge=False)
+    results = [model.fit(given.astype(np.float32), key=key) for given in (images, hidden)]
+    assert together(results[0].assignments)
+    np.testing.assert_array_equal(results[0].prototypes, results[1].prototypes)
+    predicted = [results[0].predict(given.astype(np.float32)) for given in (images, hidden)]
+    np.testing.assert_array_equal(predicted[0].distances, predicted[1].distances)
+    with pytest.raises(ValueError, match="mask"):
+        model.fit(images[:, :5].astype(np.float32), key=key)
+
+
+@pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()])
+def test_penalties_keep_their_weight_on_coarse_samples(
+    key: jax.Array, family: AbstractPrototypeFamily
+) -> None:
+    """Two places, and at each squares with a hole and without: a strong penalty tells places."""
+    place, images = np.arange(40) // 2 % 2, np.zeros((40, 32, 32, 1), np.float32)
+    for number, image in enumerate(images):
+        column = 4 + 12 * place[number]
+        image[8:24, column : column + 12] = 1.0
+        if number % 2:
+            image[12:20, column + 3 : column + 9] = 0.0
+    if family.removes_scale:
+        images /= 10.0
+    search = GridSearch(params_grid(np.linspace(-0.75, 0.75, 9), (0.0,)))
+    lloyd = Lloyd(TransformedDistance(Translation()), search, family)
+    penalty = (0.001,) if family.removes_scale else (5.0,)
+    losses = []
+    for coarser in (1, 4):
+        model = Clustering(2, lloyd, penalties=penalty, coarser=coarser, split_merge=False)
+        result = model.fit(images, key=key)
+        penalties = np.asarray(result.outcome.learned.clusters.penalty)
+        np.testing.assert_allclose(penalties, penalty[0], rtol=1e-6)
+        losses.append(result.loss)
+    assert losses[1] == pytest.approx(losses[0], rel=0.2)
+
+
+def test_rotations_of_images_that_are_not_square_know_their_aspect(key: jax.Array) -> None:
+    images = np.random.default_rng(0).random((6, 4, 6, 1)).astype(np.float32)
+    for aspect in (1.0, 1.5):
+        rotation = Rotation(aspect=aspect)
+        lloyd = Lloyd(TransformedDistance(rotation), GridSearch(rotation.grid(4)), MeanImages())
+        model = Clustering(2, lloyd, penalties=(0.0,), num_restarts=1, max_passes=2)
+        if aspect == 1.5:
+            model.fit(images, key=key)
+        else:
+            with pytest.raises(ValueError, match=r"4x6 pixels would be sheared .*\(aspect=6 / 4\)"):
+                model.fit(images, key=key)

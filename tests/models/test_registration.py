@@ -117,8 +117,8 @@ def test_models_saved_before_register_nothing(tmp_path):
 
 def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
     images, result = coloured
-    # As registered: the shorter side has 28 pixels.
-    with pytest.raises(REFUSED, match=r"shape \(28, 28, 1\), not \(28, 31, 1\)"):
+    # As they come: registered, the shorter side has 28 pixels.
+    with pytest.raises(REFUSED, match=r"shape \(20, 20, 3\), not \(18, 20, 3\)"):
         result.predict(images[:4, :18])
     with pytest.raises(REFUSED, match="NaN or infinity at index 3"):
         result.predict(np.where(np.arange(COUNT)[:, None, None, None] == 3, np.nan, images))

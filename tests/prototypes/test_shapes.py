@@ -173,4 +173,4 @@ def test_slopes_are_finite_where_a_cluster_has_one_shape(shapes):
         result = updated(shapes, alone, full=True)
         return jnp.sum(result.covariance**2) + jnp.sum(result.centre.mean)
 
-    assert np.isfinite(jax.grad(total)(jnp.asarray(shapes))).all()
+    assert np.isfinite(jax.jit(jax.grad(total))(jnp.asarray(shapes))).all()

@@ -98,7 +98,11 @@ def test_against_numpy_with_the_gradient_of_the_textbook() -> None:
     # Ioffe and Szegedy, Sec. 3.
     inner = pull.mean((0, 1, 2)) + normal * (pull * normal).mean((0, 1, 2))
     expected = gain / root * (pull - inner)
-    got = jax.grad(lambda x: jnp.sum(result(x) * jnp.asarray(pull, jnp.float32)))(given)
+
+    def pulled(x):
+        return jnp.sum(result(x) * jnp.asarray(pull, jnp.float32))
+
+    got = jax.jit(jax.grad(pulled))(given)
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
     # What stays is a tenth of the batch's moments, as PyTorch has it.
     running = layer.normalise_batch(given, jnp.asarray(weight, jnp.float32))[1]

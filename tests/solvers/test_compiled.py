@@ -2,6 +2,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -238,6 +239,11 @@ def test_what_does_not_fit_is_one_line():
         solve(images, start, penalty=(1.0,))
     with pytest.raises(ValueError, match="max_passes must be at least 1, not 0"):
         solve(images, start, max_passes=0)
+    # The hook that checks annotations under test is there first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="list|'start'"):
+        solve(images, [0] * N)
+    with pytest.raises(ValueError, match="clusters have weights of penalties; leave out penalty"):
+        solve(images, clusters, penalty=(0.5,))
 
 
 def test_penalties_are_mapped_over():

@@ -518,3 +518,15 @@ def test_models_take_an_optimizer() -> None:
         for rate in (0.0, 1e-3)
     ]
     assert fits[1].loss < fits[0].loss
+
+
+def test_an_optimiser_with_decay_leaves_weights_of_penalties() -> None:
+    images = np.random.default_rng(0).uniform(size=(6, 4, 4, 1)).astype(np.float32)
+    energy = TransformedPrototype(Affine("edge"))
+    clusters = Clusters(jnp.asarray(images[:2]), jnp.full((2, 1), 0.3))
+    optimizer = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1))
+    solver = GradientEM(energy, Descent((Stage(1),)), optimizer=optimizer)
+    state = solver.init(Learned(clusters, None, None))
+    state = step(solver, state, Batch(jnp.asarray(images), jnp.ones(6)))
+    np.testing.assert_array_equal(state.learned.clusters.penalty, clusters.penalty)
+    assert not np.array_equal(state.learned.clusters.prototype, clusters.prototype)

@@ -467,16 +467,18 @@ whole_run = eqx.filter_jit(compiled_lloyd)
 def test_fuzzy_has_its_slope_where_a_score_is_zero() -> None:
     with jax.enable_x64(True):
         scores, fuzzy = jnp.array([0.0, 1.0, 2.0]), Fuzzy(jnp.asarray(2.0))
-        np.testing.assert_allclose(jax.grad(fuzzy)(scores), [1.0, 0.0, 0.0], atol=1e-12)
-        assert np.isfinite(jax.hessian(fuzzy)(scores)).all()
+        slope, curvature = (jax.jit(of(fuzzy))(scores) for of in (jax.grad, jax.hessian))
+        np.testing.assert_allclose(slope, [1.0, 0.0, 0.0], atol=1e-12)
+        assert np.isfinite(curvature).all()
         inside = jnp.array([0.3, 1.0, 2.0])
         step = 1e-5
 
-        def loss(m: float) -> float:
-            return float(Fuzzy(jnp.asarray(m))(inside))
+        @jax.jit
+        def loss(m: Array) -> Array:
+            return Fuzzy(m)(inside)
 
-        slope = jax.grad(lambda m: Fuzzy(m)(inside))(jnp.asarray(1.7))
-        expected = (loss(1.7 + step) - loss(1.7 - step)) / (2 * step)
+        slope = jax.jit(jax.grad(loss))(jnp.asarray(1.7))
+        expected = (float(loss(1.7 + step)) - float(loss(1.7 - step))) / (2 * step)
         assert float(slope) == pytest.approx(expected, rel=1e-6)
 
 
@@ -684,3 +686,18 @@ def test_moves_follow_what_is_trimmed() -> None:
         groups = model.fit(samples, key=jax.random.key(seed)).assignments[:80].reshape(20, 4)
         assert (groups == groups[0]).all()
         assert len(set(groups[0])) == 4
+
+
+class Slow(Annealed):
+    """Falls by a thousandth in two passes."""
+
+    def update(self, statistics: None) -> "Slow":
+        return Slow(jnp.maximum(0.9995 * self.temperature, 0.01))
+
+
+def test_a_fit_waits_for_a_reduction_that_changes_slowly() -> None:
+    solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), reduction=Slow(0.0102))
+    model = Clustering(3, solver, max_passes=60, num_restarts=1, split_merge=False)
+    result = model.fit(points(outliers=0), key=jax.random.key(0))
+    assert float(result.outcome.learned.objective.temperature) == pytest.approx(0.01)
+    assert 40 < len(result.history) < 60

@@ -238,7 +238,9 @@ def test_second_derivatives_where_nothing_is_searched_for() -> None:
     np.testing.assert_allclose(*result, rtol=1e-4)
 
 
-@pytest.mark.parametrize("reduction", [HardMinimum(), Entropic(1.5)])
+@pytest.mark.parametrize(
+    "reduction", [HardMinimum(), pytest.param(Entropic(1.5), marks=pytest.mark.slow)]
+)
 def test_second_derivatives_through_passes(reduction: AbstractReduction) -> None:
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
@@ -316,4 +318,4 @@ def test_an_empty_cluster_leaves_finite_slopes() -> None:
         given = solver, Batch(samples, weight), clusters_of(solver, far, ())
         return compiled_lloyd(*given, num_clusters=K, max_passes=2, fixed=True).loss
 
-    assert np.isfinite(jax.grad(loss)(jnp.ones(N))).all()
+    assert np.isfinite(jax.jit(jax.grad(loss))(jnp.ones(N))).all()

@@ -82,6 +82,6 @@ def test_a_distance_between_features_of_a_function_is_taken() -> None:
     def loss(samples: Array) -> Array:
         return jnp.sum(lloyd.assign(Learned(clusters, None, None), samples, None).energy[:, 0])
 
-    value, slope = jax.value_and_grad(loss)(SAMPLES.samples)
+    value, slope = jax.jit(jax.value_and_grad(loss))(SAMPLES.samples)
     assert float(value) == 4 * 36
     assert jnp.allclose(slope, 2.0)

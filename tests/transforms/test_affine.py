@@ -104,7 +104,12 @@ def test_single_precision_stays_where_double_is_the_default(transform):
     image = np.random.default_rng(0).random((6, 5, 1)).astype(np.float32)
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
         params = jnp.full((transform.num_params,), 0.01, jnp.float32)
-        moved = transform(params, jnp.asarray(image))
-        slope = jax.grad(lambda p: jnp.sum(transform(p, jnp.asarray(image)) ** 2))(params)
+        moved = jax.jit(transform)(params, jnp.asarray(image))
+
+        def loss(p):
+            return jnp.sum(transform(p, jnp.asarray(image)) ** 2)
+
+        slope = jax.jit(jax.grad(loss))(params)
     assert (moved.dtype, slope.dtype) == (jnp.float32, jnp.float32)
-    np.testing.assert_allclose(moved, transform(jnp.asarray(params), jnp.asarray(image)), atol=1e-5)
+    given = jnp.asarray(params), jnp.asarray(image)
+    np.testing.assert_allclose(moved, jax.jit(transform)(*given), atol=1e-5)
