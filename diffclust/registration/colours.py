@@ -35,10 +35,6 @@ leaves of the border."""
 _STRAYS = 4.0
 """What is below so many times what the border strays from the ground, in the median, is no ink."""
 
-_CLIPPED = 0.3
-"""Where the median of what the border strays is a smaller share of the upper quartile, noise was
-clipped at black: half of the border strays by nothing."""
-
 _ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
 """For `figure`: rounds of reweighting; what darker pixels of the ground's colour count; the share
 of the largest difference below which there is no figure."""
@@ -141,8 +137,8 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
     Returns:
         Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
-        border strays from the ground below 0 (where noise was clipped at black, of the upper
-        quartile). Where no ink is seen everything becomes 0.
+        border strays from the ground below 0, or of the upper quartile less that median where that
+        is more, as of noise that was clipped at black. Where no ink is seen everything becomes 0.
     """
     channels = foreground.shape[2]
     unit = jnp.eye(channels, dtype=foreground.dtype)
@@ -157,9 +153,9 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
     ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
     stray = jnp.abs(bright.reshape(-1, channels)[ring])
     middle, upper = jnp.median(stray), jnp.quantile(stray, 0.75)
-    # A larger quartile is ink that reaches the border.
-    clipped = (middle < _CLIPPED * upper) & (upper < _PLAIN * jnp.max(bright))
-    noise = _STRAYS * jnp.where(clipped, upper, middle)
+    # Of noise that was clipped at black, half is nothing. A larger quartile is ink at the border.
+    upper = jnp.where(upper < _PLAIN * jnp.max(bright), upper, 0.0)
+    noise = _STRAYS * jnp.maximum(middle, upper - middle)
     # Of a picture that reaches the border everywhere nothing is taken for noise.
     noise = jnp.where(jnp.max(bright) - noise > LEAST_CONTRAST, noise, 0.0)
     largest = jnp.max(bright) - noise

@@ -181,6 +181,16 @@ def test_photographs_are_placed_and_keep_their_colours():
     assert model.register == "place"
 
 
+def test_images_of_weight_zero_say_nothing_of_the_ground() -> None:
+    images = np.zeros((20, 28, 28, 1), np.float32)
+    images[:, 8:20, 12:16] = 1.0
+    images[10:] = 1.0 - images[10:]
+    data = Data(images, np.repeat([1.0, 0.0], 10))
+    model = KMeans(2, register="place")
+    assert model.resolved(data).ground == "none"
+    assert model.resolved(Data(images)).ground == "colour"
+
+
 def test_without_a_plain_ground_auto_takes_nothing_out():
     noise = np.random.default_rng(0).uniform(size=(12, 10, 10, 1)).astype(np.float32)
     model = KMeans(2, register="auto").fit(noise, key=KEY).model

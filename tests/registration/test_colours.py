@@ -157,6 +157,11 @@ def made(count: int, kind: str) -> np.ndarray:
         front = np.resize(np.asarray(fronts, np.float32), (count, 1, 1, 3))
         noise = 0.02 * draw.normal(size=(count, 20, 20, 3))
         return (ink * front + (1 - ink) + noise).clip(0.0, 1.0).astype(np.float32)
+    if kind == "polarities in RGB":
+        sign = np.resize([1.0, -1.0], count)[:, None, None, None].astype(np.float32)
+        return np.repeat(0.5 + 0.4 * sign * ink, 3, axis=3)
+    if kind == "clipped noise":
+        return (ink + 0.05 * draw.normal(size=ink.shape)).clip(0.0, 1.0).astype(np.float32)
     if kind == "noise":
         return draw.uniform(size=ink.shape).astype(np.float32)
     if kind == "two grounds":
@@ -165,13 +170,17 @@ def made(count: int, kind: str) -> np.ndarray:
     if kind == "photographs":
         front = np.kron(draw.uniform(0.0, 1.0, (count, 2, 2, 3)), np.ones((1, 10, 10, 1)))
         return (ink * front + (1 - ink) * 0.5).astype(np.float32)
-    return {"black": ink, "dark": 0.3 + 0.7 * ink, "light": 1 - ink}[kind]
+    faint = np.float32(2 / 255)
+    plain = {"black": ink, "dark": 0.3 + 0.7 * ink, "light": 1 - ink}
+    return (plain | {"almost black": faint + (1 - faint) * ink})[kind]
 
 
 @pytest.mark.parametrize(
     ("kind", "ink"),
     [
         ("black", "none"),
+        ("almost black", "dark"),
+        ("clipped noise", "dark"),
         ("dark", "dark"),
         ("light", "light"),
         ("two grounds", "colour"),
@@ -180,12 +189,25 @@ def made(count: int, kind: str) -> np.ndarray:
         ("inks", "keep"),
         ("one ink", "colour"),
         ("grey inks", "colour"),
+        ("polarities in RGB", "colour"),
         ("photographs", "keep"),
         ("noise", None),
     ],
 )
 def test_what_ink_is_in_a_set(kind, ink):
     assert ink_of(made(30, kind)) == ink
+
+
+@pytest.mark.parametrize("kind", ["almost black", "clipped noise"])
+def test_a_ground_that_is_nearly_black_is_no_ink(kind):
+    """As ink it would reach to all edges, and images would be made small to show it."""
+    clean, images = made(30, "black"), made(30, kind)
+    expected = Frame("place").registered(clean)
+    result = Frame("place", ink_of(images)).registered(images)
+    pairs = zip(result, expected, strict=True)
+    alike = [np.corrcoef(one.ravel(), other.ravel())[0, 1] for one, other in pairs]
+    # Of small figures noise is still a part.
+    assert np.quantile(alike, 0.5 if kind == "clipped noise" else 0.0) > 0.95
 
 
 def test_a_set_decides_for_doubtful_images():
