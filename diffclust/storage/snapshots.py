@@ -386,8 +386,9 @@ class SharedSnapshots:
 
 def _difference(name: str, was: Any, value: Any) -> str:
     """Describes how a run differs from the one that was interrupted, in a few words."""
-    if name == "samples":
-        return "is of other samples"
+    # Of these a run knows checksums alone.
+    if name in ("samples", "weights", "start"):
+        return "began with another start" if name == "start" else f"is of other {name}"
     if isinstance(was, dict) and isinstance(value, dict):
         others = [key for key in sorted({*was, *value}) if was.get(key) != value.get(key)]
         return "had " + ", ".join(

@@ -83,14 +83,8 @@ def check_aligner(
     places = [worst[None], jnp.stack([(worst + 1) % clusters, worst])]
     for given, own in itertools.product(starts, places[: aligner.num_candidates(clusters)]):
         case.check_incumbents(samples[0], given, own, params[: len(own)][::-1], atol)
-    try:
-        case.align(samples[0], among, vacant, jax.tree.map(lambda leaf: leaf[:2], among))
-    except (TypeError, ValueError, IndexError) as error:
-        law = f"{name}: what prepare returns does not depend on the number of clusters"
-        raise AssertionError(law) from error
-    loop = [case.align(sample, among, vacant).energy for sample in samples]
-    batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
-    agree(f"{name}: vmap = loop", batched, np.stack(loop), 10 * atol)
+    case.check_prepared(samples[0], among, vacant)
+    case.check_batched(samples, among, vacant, 10 * atol)
     case.check_bound(samples[0], among.take(worst), params, atol)
     if grid is not None:
         points = jnp.asarray(grid, dtype=dtype)
@@ -113,6 +107,21 @@ class _Case(eqx.Module):
     ) -> Alignment:
         prepared = self.aligner.prepare(self.energy, clusters if some is None else some, None)
         return self.aligner.align(self.energy, sample, clusters, None, start, prepared)
+
+    def check_prepared(self, sample: PyTree, clusters: Clusters, start: Alignment) -> None:
+        try:
+            self.align(sample, clusters, start, jax.tree.map(lambda leaf: leaf[:2], clusters))
+        except (TypeError, ValueError, IndexError) as error:
+            name = type(self.aligner).__name__
+            law = f"{name}: what prepare returns does not depend on the number of clusters"
+            raise AssertionError(law) from error
+
+    def check_batched(
+        self, samples: list[PyTree], clusters: Clusters, start: Alignment, atol: float
+    ) -> None:
+        loop = np.stack([self.align(sample, clusters, start).energy for sample in samples])
+        batched = jax.vmap(lambda x: self.align(x, clusters, start).energy)(stacked(samples))
+        agree(f"{type(self.aligner).__name__}: vmap = loop", batched, loop, atol)
 
     def check_nearest(self, alignment: Alignment, rest: np.ndarray, slack: float) -> None:
         law = f"{type(self.aligner).__name__}: no worse than the nearest prototype unaligned"

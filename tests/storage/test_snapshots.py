@@ -797,7 +797,7 @@ def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.Monke
     for more in ([], other):
         status, err = fit(*arguments(QUICK, "weighed"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
-        assert "had weights" in err
+        assert "is of other weights" in err
     assert fit(*options, "--resume")[0] == 0
 
 
@@ -810,7 +810,7 @@ def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.Monke
     for more in ([], ["--start", "start-2"]):
         status, err = fit(*arguments(QUICK, "started"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
-        assert "had start" in err
+        assert "began with another start" in err
     assert fit(*options, "--resume")[0] == 0
 
 
