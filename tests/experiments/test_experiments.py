@@ -84,7 +84,12 @@ FIGURES = {
 
 
 # One goes the way of Huber's; of the others what they show is tested by itself too.
-SLOW_COMPOSITIONS = ("sliced Wasserstein", "aligner and its law", "whole fits under vmap")
+SLOW_COMPOSITIONS = (
+    "sliced Wasserstein",
+    "trimmed and annealed",
+    "aligner and its law",
+    "whole fits under vmap",
+)
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,7 @@ def test_a_number_of_dimensions_is_checked(count: object) -> None:
         sklearn.ShapeKMeans(2, num_dimensions=count).fit(rng.random((6, 8)))
 
 
+@pytest.mark.slow
 def test_lists_of_series_of_one_length() -> None:
     rng = np.random.default_rng(0)
     series = [rng.random((16, 2)) for _ in range(4)]

@@ -246,6 +246,7 @@ def test_what_does_not_fit_is_one_line():
         solve(images, clusters, penalty=(0.5,))
 
 
+@pytest.mark.slow
 def test_penalties_are_mapped_over():
     images, _ = images_and_solver()
     search = GridSearch(params_grid(np.linspace(-0.5, 0.5, 3), np.zeros(1)), fourier=False)
