@@ -83,22 +83,7 @@ FIGURES = {
 }
 
 
-# One goes the way of Huber's; of the others what they show is tested by itself too.
-SLOW_COMPOSITIONS = (
-    "sliced Wasserstein",
-    "trimmed and annealed",
-    "aligner and its law",
-    "whole fits under vmap",
-)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=pytest.mark.slow) if n in SLOW_COMPOSITIONS else n
-        for n in COMPOSITIONS
-    ],
-)
+@pytest.mark.parametrize("name", COMPOSITIONS)
 def test_compositions_of_ones_own(name):
     figures = run(COMPOSITIONS[name], quick=True)
     assert FIGURES[name](figures), figures
