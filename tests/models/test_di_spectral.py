@@ -156,9 +156,9 @@ def test_equal_images_are_taken(images: np.ndarray) -> None:
 def test_blank_images_are_refused(images: np.ndarray, spectral_result: Result) -> None:
     blank = images.copy()
     blank[[4, 9]] = 0
-    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
+    with pytest.raises(ValueError, match=r"blank images at index 4, 9"):
         fitted(blank)
-    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4, 9"):
+    with pytest.raises(ValueError, match=r"blank images at index 4, 9"):
         spectral_result.predict(blank)
 
 

@@ -236,9 +236,9 @@ def test_numbers_that_are_not_finite_are_refused(images: np.ndarray) -> None:
 
 def test_blank_images_are_refused_where_norms_are_one(images: np.ndarray) -> None:
     blank = broken(images, (4,), 0.0)
-    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4"):
+    with pytest.raises(ValueError, match=r"blank images at index 4"):
         AffineInvariantKMeans(2).fit(blank, key=KEY)
-    with pytest.raises(ValueError, match=r"blank images \(all zero\) at index 4"):
+    with pytest.raises(ValueError, match=r"blank images at index 4"):
         DeformationInvariantKMeans(2).fit(blank, key=KEY)
     assert KMeans(2).fit(blank, key=KEY).loss > 0
 
