@@ -46,7 +46,7 @@ QUICK: dict[str, dict[str, Any]] = {
 
 SAID = {
     "rows of": "Found array with|image_shape=",
-    "one row is all zero": r"blank images \(all zero\)",
+    "one row is all zero": r"blank images at",
     "in single precision": "is not equivalent",
     "training draws": "is not equivalent",
     "copies become": "is not equivalent",
