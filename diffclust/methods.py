@@ -1,8 +1,8 @@
 """The methods as data: one descriptor each, for whatever has to know a method by name.
 
 The command line, reports, comparisons, estimates, the scikit-learn estimators and the documentation
-read these descriptors; none of them tests the type of a model. Importing this
-module imports neither JAX nor the models.
+read these descriptors; none of them tests the type of a model. Importing this module imports
+neither JAX nor the models.
 """
 
 import dataclasses

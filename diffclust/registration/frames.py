@@ -258,6 +258,9 @@ def votes_of(
     voters = np.arange(len(images)) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
     places = np.linspace(0, len(voters) - 1, min(len(voters), _MOST_VOTES)).astype(np.int64)
     index = voters[places]
+    if not len(index):
+        # Of several processes one may have no image of any weight.
+        return np.zeros((0, 5 + 2 * images.shape[3]), np.float32)
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
 
 

@@ -219,6 +219,12 @@ def test_a_set_decides_for_doubtful_images():
     assert choose_ink(votes, 1) == "light"
 
 
+def test_images_without_weight_have_no_vote():
+    images = made(4, "light")
+    assert votes_of(images, weight=np.zeros(4)).shape == (0, votes_of(images).shape[1])
+    assert len(votes_of(images, weight=np.array([1.0, 0.0, 0.0, 2.0]))) == 2
+
+
 def test_blank_images_have_no_vote():
     assert ink_of(np.zeros((3, 8, 8, 1), np.float32)) == "none"
 
