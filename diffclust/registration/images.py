@@ -12,6 +12,7 @@ References:
     (1998), Gradient-based learning applied to document recognition, Sec. VII.D (deslanting).
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -99,14 +100,19 @@ def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
 def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height width"]) -> Scalar:
     """Distance of the farthest ink from its centre, in canvases: at 1 ink ends where they end.
 
-    It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves.
+    It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves. A
+    pixel that has faint ones all around is a speck, and is not counted.
     """
     faint = _FAINT * jnp.max(ink.weight)
     around = jnp.pad(ink.weight, 1)
+    height, width = ink.weight.shape
+    shifts = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
+    near = functools.reduce(jnp.maximum, (around[i : i + height, j : j + width] for i, j in shifts))
+    solid = (ink.weight > faint) & (near > faint)
     beside = (around[1:-1, 2:], around[1:-1, :-2], around[2:, 1:-1], around[:-2, 1:-1])
     ends = []
     for along, after in zip((x, -x, y, -y), beside, strict=True):
-        last = (ink.weight > faint) & (after <= faint)
+        last = solid & (after <= faint)
         share = (ink.weight - faint) / jnp.where(last, ink.weight - after, 1.0)
         ends.append(jnp.max(jnp.where(last, along + share * ink.pixel, 0.0)))
     across, down = (0.5 * ink.pixel + side for side in ink.sides)

@@ -87,6 +87,22 @@ def on_textures(images, labels, seed):
     return np.maximum(made, noise).astype(np.float32)
 
 
+def as_bytes(images):
+    """Rounded as a file of 8 bits holds them, and cut at black and white."""
+    return (np.round(255 * np.clip(images, 0.0, 1.0)) / 255).astype(np.float32)
+
+
+def almost_black(images, labels, seed):
+    """Moved, on a ground of 10 of 255 levels."""
+    return as_bytes((10 + 245 * moved(images, labels, seed)) / 255)
+
+
+def noisy(images, labels, seed):
+    """Moved, with noise of a standard deviation of a twentieth, cut at black."""
+    made = moved(images, labels, seed)
+    return as_bytes(made + np.random.default_rng(seed).normal(scale=0.05, size=made.shape))
+
+
 def on_white(images, labels, seed):
     return 1.0 - images
 
@@ -107,6 +123,8 @@ SETS = {
     "cut": cut,
     "gradient": on_gradients,
     "textured": on_textures,
+    "almost-black": almost_black,
+    "noisy": noisy,
     "white": on_white,
     "two-places": at_two_places,
 }

@@ -225,6 +225,18 @@ def test_a_figure_cut_by_the_border_is_registered_by_what_is_seen_of_it(frame):
     assert np.abs(seen(Frame(frame), at_border) - seen(Frame(frame), whole)).max() > 0.3
 
 
+@pytest.mark.parametrize("frame", FRAMES)
+def test_specks_at_the_border_do_not_keep_a_figure_small(frame):
+    clean = np.zeros((40, 40, 1), np.float32)
+    clean[8:32, 9:33] = blobs(24, 24, 3)
+    specks = clean.copy()
+    specks[[1, 2, 37, 38], [2, 36, 1, 38]] = 0.08
+    find = {"place": place, "upright": upright}[frame]
+    sizes = [float(find(jnp.asarray(image))[3]) for image in (clean, specks)]
+    # They weigh little. A figure that reached as far would not be enlarged.
+    assert sizes[0] < sizes[1] < sizes[0] + 0.15 < -0.2, sizes
+
+
 def test_clutter_is_ink():
     image = blobs(32, 32, 2)
     cluttered = image.copy()
