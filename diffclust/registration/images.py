@@ -13,6 +13,7 @@ References:
 """
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -35,6 +36,9 @@ MOST_SHEAR = 1.0
 
 _FAINT = 0.05
 """Below this share of the darkest, ink need not stay on the canvas."""
+
+_SPECK = 0.5
+"""Below this share of the darkest, a pixel with faint ones all around it need not either."""
 
 
 class _Ink(NamedTuple):
@@ -101,18 +105,19 @@ def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height w
     """Distance of the farthest ink from its centre, in canvases: at 1 ink ends where they end.
 
     It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves. A
-    pixel that has faint ones all around is a speck, and is not counted.
+    pixel of noise, with faint ones all around it, does not count.
     """
-    faint = _FAINT * jnp.max(ink.weight)
+    darkest = jnp.max(ink.weight)
+    faint = _FAINT * darkest
     around = jnp.pad(ink.weight, 1)
     height, width = ink.weight.shape
-    shifts = [(i, j) for i in range(3) for j in range(3) if (i, j) != (1, 1)]
-    near = functools.reduce(jnp.maximum, (around[i : i + height, j : j + width] for i, j in shifts))
-    solid = (ink.weight > faint) & (near > faint)
+    places = itertools.product(range(3), range(3))
+    near = [around[i : i + height, j : j + width] for i, j in places if (i, j) != (1, 1)]
+    is_speck = (ink.weight < _SPECK * darkest) & (functools.reduce(jnp.maximum, near) <= faint)
     beside = (around[1:-1, 2:], around[1:-1, :-2], around[2:, 1:-1], around[:-2, 1:-1])
     ends = []
     for along, after in zip((x, -x, y, -y), beside, strict=True):
-        last = solid & (after <= faint)
+        last = (ink.weight > faint) & (after <= faint) & ~is_speck
         share = (ink.weight - faint) / jnp.where(last, ink.weight - after, 1.0)
         ends.append(jnp.max(jnp.where(last, along + share * ink.pixel, 0.0)))
     across, down = (0.5 * ink.pixel + side for side in ink.sides)

@@ -226,15 +226,18 @@ def test_a_figure_cut_by_the_border_is_registered_by_what_is_seen_of_it(frame):
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_specks_at_the_border_do_not_keep_a_figure_small(frame):
+def test_faint_specks_at_the_border_do_not_keep_a_figure_small(frame):
     clean = np.zeros((40, 40, 1), np.float32)
     clean[8:32, 9:33] = blobs(24, 24, 3)
-    specks = clean.copy()
+    specks, dots = clean.copy(), clean.copy()
     specks[[1, 2, 37, 38], [2, 36, 1, 38]] = 0.08
+    dots[[1, 2, 37, 38], [2, 36, 1, 38]] = 0.8
     find = {"place": place, "upright": upright}[frame]
-    sizes = [float(find(jnp.asarray(image))[3]) for image in (clean, specks)]
+    sizes = [float(find(jnp.asarray(image))[3]) for image in (clean, specks, dots)]
     # They weigh little. A figure that reached as far would not be enlarged.
     assert sizes[0] < sizes[1] < sizes[0] + 0.15 < -0.2, sizes
+    # Bright ones are ink, and stay on the canvas.
+    assert sizes[2] > -0.1, sizes
 
 
 def test_clutter_is_ink():
