@@ -37,8 +37,13 @@ from diffclust.storage.staging import read_object, refuse_patterns, staged_file
 
 _RUN_FILE, _LOCK = "snapshots.json", "lock"
 
-State = Callable[[], tuple[PyTree, dict[str, Any]]]
-"""Gives the arrays of a state, and what JSON can hold about them."""
+Saved = tuple[PyTree, dict[str, Any]]
+"""The arrays of a state, and what JSON can hold about them."""
+
+State = Callable[[], Saved]
+
+Like = Callable[[dict[str, Any]], PyTree]
+"""From what was saved about arrays, some of the same shapes."""
 
 
 @contextlib.contextmanager
@@ -255,9 +260,7 @@ class SnapshotFolder:
         )
 
     @signals_deferred()
-    def latest(
-        self, like: Callable[[dict[str, Any]], PyTree]
-    ) -> tuple[PyTree, dict[str, Any]] | None:
+    def latest(self, like: Like) -> Saved | None:
         """The newest state that can be read.
 
         Args:
@@ -292,9 +295,7 @@ class SnapshotFolder:
             )
         return None
 
-    def _read(
-        self, number: int, like: Callable[[dict[str, Any]], PyTree]
-    ) -> tuple[PyTree, dict[str, Any]]:
+    def _read(self, number: int, like: Like) -> Saved:
         metadata = self._manager.restore(
             number, args=self._ocp.args.Composite(about=self._ocp.args.JsonRestore())
         )["about"]
@@ -358,9 +359,7 @@ class SharedSnapshots:
             if self._folder is not None:
                 self._folder.save(lambda: (arrays, about))
 
-    def latest(
-        self, like: Callable[[dict[str, Any]], PyTree]
-    ) -> tuple[PyTree, dict[str, Any]] | None:
+    def latest(self, like: Like) -> Saved | None:
         """The newest state that can be read; to be called by all processes.
 
         Args:
