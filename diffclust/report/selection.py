@@ -194,21 +194,16 @@ def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
         A share for each sample; None for a method that is no mixture, and where responsibilities
         are only known of other samples than those that were assigned.
     """
-    extras = result.outcome.extras
-    responsibilities = extras.get("responsibilities", extras.get("certainties"))
-    is_mixture = result.model.descriptor.is_mixture
-    if (
-        responsibilities is None
-        or not is_mixture
-        or len(responsibilities) != len(result.assignments)
-    ):
+    extras, is_mixture = result.outcome.extras, result.model.descriptor.is_mixture
+    shares = extras.get("responsibilities", extras.get("certainties"))
+    if shares is None or not is_mixture or len(shares) != len(result.assignments):
         return None
-    if responsibilities.ndim == 1:
+    if shares.ndim == 1:
         # Of images that are read as they are needed only the greatest is kept.
-        return responsibilities
-    own = responsibilities[np.arange(len(responsibilities)), result.assignments]
+        return shares
+    own = shares[np.arange(len(shares)), result.assignments]
     # A saved model that assigns other images still has those of the images it was fitted to.
-    return own if np.array_equal(own, responsibilities.max(axis=1)) else None
+    return own if np.array_equal(own, shares.max(axis=1)) else None
 
 
 def sample_info(
