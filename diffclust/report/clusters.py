@@ -368,7 +368,7 @@ def how_to_read(gallery: Gallery) -> str:
     place = {"path": ", file", "name": ", name"}[column] if any(places) else ""
     article, samples = "an" if words.noun == "image" else "a", plural(words.noun)
     notes = (
-        f'{_distance_note(gallery)}{_density_note(gallery)}<p class="soft">Point at {article} '
+        f'{_distance_note(gallery)}<p class="soft">Point at {article} '
         f"{words.noun} for its "
         f"index{place}, {words.distance_short} and {gallery.certainty}; click it, tap it or press "
         f"Enter to see it large.{gallery.note}</p>{_files_note(gallery)}"
@@ -415,30 +415,25 @@ def _files_note(gallery: Gallery) -> str:
 
 
 def _distance_note(gallery: Gallery) -> str:
-    """Says what the distance to a prototype and the margin are."""
+    """Says what the density, or the distance to a prototype and the margin, are."""
     method, words = gallery.result.model.descriptor, gallery.words
-    if words.is_density or not method.has_prototypes:
+    if words.is_density:
+        what, certainty = f"the density of a {words.noun} in its cluster", ""
+        if method.is_mixture:
+            what = "the joint density of an image and its cluster, mixture weight included"
+        if gallery.certainty == "responsibility":
+            certainty = (
+                " The responsibility is how probable it is, under the mixture, that the image is "
+                "its cluster's."
+            )
+        return (
+            f"<p>The −log density is the negative logarithm of {what}: the smaller, the better the "
+            f"fit, and it may well be below zero.{certainty}</p>"
+        )
+    if not method.has_prototypes:
         return ""
     after = ", after alignment and with its penalties" if method.has_evidence else ""
     return (
         f"<p>The distance is the {escape(words.distance)}{after}. The {gallery.certainty} is how "
         f"much greater that to the next {escape(words.prototype)} is.</p>"
-    )
-
-
-def _density_note(gallery: Gallery) -> str:
-    if not gallery.words.is_density:
-        return ""
-    what = f"the density of a {gallery.words.noun} in its cluster"
-    if gallery.result.model.descriptor.is_mixture:
-        what = "the joint density of an image and its cluster, mixture weight included"
-    certainty = (
-        " The responsibility is how probable it is, under the mixture, that the image is its "
-        "cluster's."
-        if gallery.certainty == "responsibility"
-        else ""
-    )
-    return (
-        f"<p>The −log density is the negative logarithm of {what}: the smaller, the better the "
-        f"fit, and it may well be below zero.{certainty}</p>"
     )
