@@ -154,9 +154,7 @@ def _pictures(
     pictures = [displayable(one, own_range=True) for one in np.asarray(prototypes)]
     side = min(_LARGEST_SIDE, max(12, math.isqrt(_MOST_PIXELS // len(pictures))))
     height, width, channels = pictures[0].shape
-    if max(height, width) <= side:
-        return np.stack(pictures)
-    factor = side / max(height, width)
+    factor = min(1.0, side / max(height, width))
     size = max(1, round(width * factor)), max(1, round(height * factor))
     smaller = [np.asarray(as_picture(one).resize(size)) for one in pictures]
     return np.stack(smaller).reshape(len(pictures), size[1], size[0], channels)
