@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from diffclust._renamed import renamed_keywords
+from diffclust.linalg import flip_signs
 from diffclust.models import Result
 
 SIDE = 1000
@@ -337,8 +338,7 @@ def principal_axes(points: Float[np.ndarray, "n dims"]) -> Float[np.ndarray, "di
         return np.eye(2)
     centred = points - points.mean(axis=0)
     _, vectors = np.linalg.eigh(centred.T @ centred)
-    axes = vectors[:, :-3:-1]
-    return axes * np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
+    return flip_signs(vectors[:, :-3:-1])
 
 
 def landmark_covariances(result: Result) -> Float[np.ndarray, "clusters landmarks dims dims"]:
