@@ -46,10 +46,7 @@ def best_mapping(labels: object, assignments: object) -> dict[Any, Any]:
     """
     classes, clusters, table = _tabulate(labels, assignments)
     rows, columns = _match(table)
-    return {
-        clusters[column].item(): classes[row].item()
-        for row, column in zip(rows, columns, strict=True)
-    }
+    return dict(zip(clusters[columns].tolist(), classes[rows].tolist(), strict=True))
 
 
 def accuracy(labels: object, assignments: object) -> float:
