@@ -244,10 +244,8 @@ class ProgressBar:
 
         def show(progress: Progress) -> None:
             now, done = time.monotonic(), (number + share * fraction(progress)) / total
-            words, left = (
-                ", ".join(self._description(progress, now)),
-                self._time_left(progress, now, done),
-            )
+            words = ", ".join(self._description(progress, now))
+            left = self._time_left(progress, now, done)
             self.show(prefix + words, round(_BAR_LENGTH * done), _BAR_LENGTH, left=left)
 
         return show
