@@ -128,9 +128,8 @@ class ReviewSamples:
         if self._coordinates is not None:
             return np.asarray(self._coordinates, np.float32).reshape(len(self), -1)
         if not isinstance(self._dataset, Dataset):
-            return np.nan_to_num(np.asarray(self._renderer.aligned, np.float32)).reshape(
-                len(self), -1
-            )
+            aligned = np.asarray(self._renderer.aligned, np.float32)
+            return np.nan_to_num(aligned).reshape(len(self), -1)
         images, starts = self._dataset.images, range(0, len(self), _BATCH_SIZE)
         parts = (_block_means(np.asarray(images[i : i + _BATCH_SIZE])) for i in starts)
         return np.concatenate([part.reshape(len(part), -1) for part in parts])
