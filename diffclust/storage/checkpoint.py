@@ -58,12 +58,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     refuse_patterns(path)
-    target = check_target(
-        path,
-        kind="model",
-        is_one=lambda folder: (folder / _DESCRIPTION).is_file(),
-        overwrite=overwrite,
-    )
+    target = check_target(path, kind="model", is_one=_is_model, overwrite=overwrite)
     arrays = _arrays(result)
     with staged(target, replace=overwrite) as folder:
         # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
@@ -176,6 +171,10 @@ def _prototype_arrays(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [array for name, array in arrays.items() if name.startswith("prototype")]
 
 
+def _is_model(folder: Path) -> bool:
+    return (folder / _DESCRIPTION).is_file()
+
+
 def _model_folder(path: Path) -> Path:
     """The folder with `model.json` in it."""
     shown = repr(str(path))
@@ -183,7 +182,7 @@ def _model_folder(path: Path) -> Path:
     if not path.is_dir():
         raise ValueError(f"{shown} {'is a file' if path.exists() else 'does not exist'}; {remedy}")
     for folder in (path, path / "model"):
-        if (folder / _DESCRIPTION).is_file():
+        if _is_model(folder):
             return folder
     raise ValueError(f"{shown} holds no model, for lack of a {_DESCRIPTION}; {remedy}")
 
@@ -286,9 +285,7 @@ def _rebuild(
     like: AbstractModel | None,
     sample: Any,
 ) -> Result:
-    settings: dict[str, Any] = {
-        name: _as_tuples(value) for name, value in description["settings"].items()
-    }
+    settings = {name: _as_tuples(value) for name, value in description["settings"].items()}
     if like is None:
         kind = MODELS[description["method"]]
         earlier = {n: v for n, v in _BEFORE.items() if n in kind.setting_types()}
