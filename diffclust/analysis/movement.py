@@ -23,7 +23,7 @@ from diffclust.parallel import Data
 from diffclust.sampling import pixel_grid
 from diffclust.solvers.assign import assign_samples
 from diffclust.transforms import AbstractSequence, AbstractTransform, Affine
-from diffclust.types import Key, Params, Points
+from diffclust.types import Image, Key, Params, Points, Scalar
 
 _MAX_SAMPLES = 500
 """What is averaged over: enough for two digits."""
@@ -132,14 +132,12 @@ def _own_distances(
     images: Float[Array, "n height width channels"],
     params: Float[Array, "n params"],
     clusters: Array,
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+) -> tuple[Scalar, Scalar]:
     """Sums the energies of images to their own clusters, aligned and with params of zero."""
     solver = cast(AbstractStagedModel, result.model).alignment_model().solver()
     learned = result.outcome.learned.clusters
 
-    def of_one(
-        image: Float[Array, "height width channels"], own: Float[Array, " params"], cluster: Array
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def of_one(image: Image, own: Params, cluster: Array) -> tuple[Scalar, Scalar]:
         sample, energy = solver.normalise(image), solver.energy.bind(image)
         prototype = jax.tree.map(lambda leaf: leaf[cluster], learned)
         return energy(own, sample, prototype), energy(jnp.zeros_like(own), sample, prototype)
@@ -186,11 +184,11 @@ def _kmeans_ari(
 @eqx.filter_jit
 def _displacement(
     transform: AbstractTransform, params: Float[Array, "n params"], height: int, width: int
-) -> Float[Array, ""]:
+) -> Scalar:
     points = pixel_grid(height, width, params.dtype)
     pixels = jnp.array([width, height], params.dtype)[:, None, None] / 2
 
-    def of_one(own: Float[Array, " params"]) -> Float[Array, ""]:
+    def of_one(own: Params) -> Scalar:
         moved = (_composed_map(transform, own, points) - points) * pixels
         return jnp.sqrt(jnp.mean(jnp.sum(moved**2, axis=0)))
 
