@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+import optax
+from jaxtyping import Array, PyTree
 
 from diffclust.energies import AbstractSampleEnergy
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image, stacked
-from diffclust.types import Key
+from diffclust.types import Key, Scalar
 
 _Batch = tuple[Array, PyTree, Array, Array]
 """Params, samples, the cluster and the weight of each."""
@@ -97,10 +98,6 @@ def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
     return jax.tree.structure(tree), [leaf.shape for leaf in jax.tree.leaves(tree)]
 
 
-def _norm(tree: PyTree) -> Float[Array, ""]:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
-
-
 class _Case(eqx.Module):
     """A family, the energy that it lowers, and a batch."""
 
@@ -109,7 +106,7 @@ class _Case(eqx.Module):
     batch: _Batch
 
     @eqx.filter_jit
-    def loss(self, prototypes: PyTree) -> Float[Array, ""]:
+    def loss(self, prototypes: PyTree) -> Scalar:
         params, samples, index, weight = self.batch
         num_penalties = (weight.shape[0], self.energy.num_penalties)
         own = jax.tree.map(lambda leaf: leaf[index], prototypes)
@@ -131,12 +128,10 @@ class _Case(eqx.Module):
         return self.family.update(self.statistics(self.batch, prototypes), prototypes)
 
     @eqx.filter_jit
-    def after_step(
-        self, prototypes: PyTree, step: Float[Array, ""], atol: float
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def after_step(self, prototypes: PyTree, step: Scalar, atol: float) -> tuple[Scalar, Scalar]:
         """The losses of prototypes that descended a little, and after an update of these."""
         slope = jax.grad(self.loss)(prototypes)
-        by = step * _norm(prototypes) / jnp.maximum(_norm(slope), atol)
+        by = step * optax.tree.norm(prototypes) / jnp.maximum(optax.tree.norm(slope), atol)
         stepped = jax.tree.map(lambda p, s: p - by * s, prototypes, slope)
         better = jax.vmap(self.family.normalise)(stepped)
         return self.loss(better), self.loss(self.updated(better))
