@@ -244,12 +244,12 @@ def _deformation(case: _Case) -> None:
 def _gradient(case: _Case) -> None:
     """Compares slopes with differences, pixel by pixel, where both sides' differences agree."""
     step, tolerance = (1e-7, 1e-4) if case.is_precise else (1e-3, 0.1)
-    by_params, by_image = _jacobians(case.function, case.first, case.image, case.other)
+    jacobians = _jacobians(case.function, case.first, case.image, case.other)
+    by_params, by_image = map(np.asarray, jacobians)
     signs = np.asarray([0, 1, -1], case.first.dtype) * step
-    still, steps = np.zeros_like(signs), {"params": signs, "the image": signs}
-    slopes = {"params": np.asarray(by_params) @ case.move, "the image": np.asarray(by_image)}
-    for name, slope in slopes.items():
-        along, tint = (steps[name], still) if name == "params" else (still, steps[name])
+    still = np.zeros_like(signs)
+    ways = {"params": (by_params @ case.move, signs, still), "the image": (by_image, still, signs)}
+    for name, (slope, along, tint) in ways.items():
         here, up, down = case.all_moved(
             case.first + along[:, None] * case.move,
             case.image + tint.reshape(-1, *[1] * case.other.ndim) * case.other,
@@ -280,17 +280,12 @@ def _gradient_at_zero(case: _Case) -> None:
 
 
 def _spatial(case: _Case) -> None:
-    transform = case.spatial
     moved = case.moved(case.first, case.image)
     mixed = case.moved(case.first, 2 * case.image - 3 * case.other)
     combined = 2 * moved - 3 * case.moved(case.first, case.other)
     agree(case.law("linear in the image"), mixed, combined, 5 * case.atol)
-    at = case.mapped(case.first, case.grid)
-    read = compiled(
-        lambda image, points: bilinear_sample(image, points, boundary=transform.boundary),
-        case.image,
-        at,
-    )
+    sample = eqx.Partial(bilinear_sample, boundary=case.spatial.boundary)
+    read = compiled(sample, case.image, case.mapped(case.first, case.grid))
     agree(case.law("reads the image where the map says"), moved, read, case.atol)
 
 
