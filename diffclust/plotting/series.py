@@ -66,9 +66,8 @@ class CurveFrame:
         y = band * (_MARGIN + (1.0 - 2.0 * _MARGIN) * share + np.arange(len(self.low)))
         parts = []
         for channel in y.T:
-            seen = np.flatnonzero(np.isfinite(channel))
-            for run in np.split(seen, np.flatnonzero(np.diff(seen) > 1) + 1):
-                if len(run) > 1:
+            for run in np.ma.clump_unmasked(np.ma.masked_invalid(channel)):
+                if run.stop - run.start > 1:
                     parts.append(polyline(np.stack([x[run], channel[run]], axis=1)))
         return "".join(parts)
 
