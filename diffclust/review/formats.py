@@ -141,9 +141,8 @@ def cluster_labels(review: Review, result: Result, nouns: str) -> dict[str, Any]
     note = "new ones get the label of the cluster they are assigned to"
     if moved:
         note += f"; that {moved} {nouns} were moved or split off by hand changes no cluster"
-    labels = [labelling.label(home) for home in labelling.homes]
     return {
-        "labels": labels,
+        "labels": [labelling.label(home) for home in labelling.homes],
         "prototypes": prototypes_checksum(result),
         "moved": moved,
         "note": note,
