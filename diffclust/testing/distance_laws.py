@@ -28,6 +28,7 @@ from diffclust.transforms import Affine
 from diffclust.types import Image, Key
 
 _DRAWS = 5
+_Pair = tuple[PyTree, PyTree]
 
 
 def check_distance(
@@ -76,11 +77,9 @@ def check_distance(
         agree(f"{name}: to_all = loop", distance.to_all(sample, prototypes), loop, atol)
     # What rounds is a single term of the sum.
     size = sum(leaf.size for leaf in jax.tree.leaves(sample))
-    rounding_atol = 64 * rounding(loop) * float(np.max(loop)) / math.sqrt(size)
+    slack = 64 * rounding(loop) * float(np.max(loop)) / math.sqrt(size)
     for same in (sample, *singles):
-        agree(
-            f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], rounding_atol
-        )
+        agree(f"{name}: zero at equality", compiled(distance, same, same), 0 * loop[0], slack)
     at_rest = jax.tree.leaves(_gradient(distance, (sample, sample)))
     finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in at_rest)
     require(finite, f"{name}: the gradient at equality is finite")
@@ -111,9 +110,8 @@ def check_metric(
     """
     name = type(distance).__name__
     samples = [draw(k) for k in jax.random.split(key, _DRAWS)]
-    halves = [
-        jax.tree.map(lambda x, y: 0.5 * (x + y), *pair) for pair in itertools.pairwise(samples)
-    ]
+    pairs = itertools.pairwise(samples)
+    halves = [jax.tree.map(lambda x, y: 0.5 * (x + y), *pair) for pair in pairs]
     everything = [*samples, *halves, *_exchanged(*samples[:2])]
     table = np.asarray(_measure_pairs(distance, stacked(everything)))
     atol = 1e3 * rounding(table) * (1.0 + float(table.max()))
@@ -148,13 +146,11 @@ def _measure_pairs(distance: AbstractDistance, samples: PyTree) -> Array:
 
 
 @eqx.filter_jit
-def _gradient(distance: AbstractDistance, at: tuple[PyTree, PyTree]) -> PyTree:
+def _gradient(distance: AbstractDistance, at: _Pair) -> PyTree:
     return jax.grad(lambda pair: distance(*pair))(at)
 
 
-def _check_gradient(
-    distance: AbstractDistance, at: tuple[PyTree, PyTree], direction: PyTree
-) -> None:
+def _check_gradient(distance: AbstractDistance, at: _Pair, direction: PyTree) -> None:
     slopes, moves = (
         np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(tree)])
         for tree in (_gradient(distance, at), direction)
