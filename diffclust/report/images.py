@@ -242,12 +242,11 @@ class ImageRenderer:
 
     def definitions(self) -> str:
         """SVG that drawings refer to by ids, written once: the prototypes, where they are moved."""
-        return svg_definitions(
-            "".join(
-                f'<image id="prototype-{cluster}" {self.full} href="{uri}"/>'
-                for cluster, uri in enumerate(self.untransformed)
-            )
+        images = (
+            f'<image id="prototype-{cluster}" {self.full} href="{uri}"/>'
+            for cluster, uri in enumerate(self.untransformed)
         )
+        return svg_definitions("".join(images))
 
     def sample(self, position: int, name: str, tooltip: str) -> str:
         """The image, and below it its aligned version and its warped grid.

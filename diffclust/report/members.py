@@ -115,8 +115,7 @@ class _Writer:
             if len(positions) and not self._write_page(view.index, number, positions):
                 break
             shown[view.index] += len(positions)
-        files = {p: file for p, file in self.originals.items() if file}
-        full = {**self.parts, **files}
+        full = self.parts | {p: file for p, file in self.originals.items() if file}
         return Members(self.url, self.most_bytes, self.step, tuple(shown), full)
 
     def _write_page(self, cluster: int, number: int, positions: np.ndarray) -> bool:
