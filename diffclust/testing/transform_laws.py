@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.sampling import bilinear_sample, pixel_grid
 from diffclust.testing.drawing import agree, compiled, generator, require, rounding, smooth_image
 from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, Affine
@@ -127,10 +128,7 @@ class _Case:
 
     def all_moved(self, params: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Transforms a batch of any size."""
-        count = len(params)
-        repeated = np.arange(-(-count // _BATCH) * _BATCH).reshape(-1, _BATCH) % count
-        parts = [_apply_all(self.function, params[i], images[i]) for i in repeated]
-        return np.concatenate([np.asarray(part) for part in parts])[:count]
+        return map_in_chunks(eqx.Partial(_bound, self.function), _BATCH, params, images)
 
     def mapped(self, params: np.ndarray, points: np.ndarray) -> np.ndarray:
         return compiled(self.spatial.warp, params, points)
@@ -167,9 +165,8 @@ def _drawn(
     return _Case(transform, function, first, second, direction, image, other, smooth, grid)
 
 
-@eqx.filter_jit
-def _apply_all(function: AbstractTransform | _OfVectors, params: Any, samples: Any) -> Array:
-    return jax.vmap(function.bind(*samples.shape[1:3]))(params, samples)
+def _bound(function: AbstractTransform | _OfVectors, params: Array, sample: Array) -> Array:
+    return function.bind(*sample.shape[:2])(params, sample)
 
 
 @eqx.filter_jit
