@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust.alignment import AbstractAligner, InvariantDistance
-from diffclust.distances import AbstractBatchedDistance, AbstractDistance
+from diffclust.distances import AbstractBatchedDistance, AbstractDistance, pairwise
 from diffclust.energies import AbstractPairEnergy
 from diffclust.prototypes import Clusters
 from diffclust.testing.drawing import (
@@ -113,7 +113,7 @@ def check_metric(
     pairs = itertools.pairwise(samples)
     halves = [jax.tree.map(lambda x, y: 0.5 * (x + y), *pair) for pair in pairs]
     everything = [*samples, *halves, *_exchanged(*samples[:2])]
-    table = np.asarray(_measure_pairs(distance, stacked(everything)))
+    table = np.asarray(pairwise(distance, stacked(everything)))
     atol = 1e3 * rounding(table) * (1.0 + float(table.max()))
     agree(f"{name}: symmetry", table, table.T, atol)
     agree(f"{name}: zero at equality", np.diagonal(table), 0 * np.diagonal(table), atol)
@@ -137,12 +137,6 @@ def _exchanged(first: PyTree, second: PyTree) -> list[PyTree]:
         for i in parts
         if not np.array_equal(leaves[i], others[i])
     ]
-
-
-@eqx.filter_jit
-def _measure_pairs(distance: AbstractDistance, samples: PyTree) -> Array:
-    """The distances of all ordered pairs."""
-    return jax.vmap(lambda x: jax.vmap(lambda y: distance(x, y))(samples))(samples)
 
 
 @eqx.filter_jit
