@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from diffclust import _validation
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings, SeriesSet
 from diffclust.methods import plural
@@ -77,8 +78,7 @@ def write_report(
             1, `map_samples` is not between 0 and 2,000, or the folder's name is taken by something
             that no report wrote.
     """
-    if samples_per_group < 1:
-        raise ValueError(f"samples_per_group must be at least 1, not {samples_per_group}")
+    _validation.positive(samples_per_group, "samples_per_group")
     fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
     count, *shape = dataset.samples.shape
     if (count, *result.model.registered_shape(tuple(shape))) != fitted:
