@@ -13,6 +13,7 @@ from jaxtyping import Float
 from diffclust import metrics
 from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
+from diffclust.data.dataset import draw
 from diffclust.methods import plural
 from diffclust.models import Result
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
@@ -276,8 +277,7 @@ def map_section(
     if not most or not isinstance(dataset, Dataset):
         return ""
     size = len(result.assignments)
-    chosen = np.random.default_rng(seed).choice(size, min(most, size), replace=False)
-    chosen, panels = np.sort(chosen), []
+    chosen, panels = draw(size, most, seed), []
     for title, points in _mapped(_versions(result, dataset, others, chosen), seed):
         if points is not None:
             alt = f"Map by t-SNE, {title.lower()}"
