@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image, ImageDraw, ImageFont
 
 from diffclust.models import Result
 from diffclust.plotting.shapes import DENSE, landmark_covariances, shape_frame
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _TILE = 96
 """Pixels that the longer side of an image has at least on a sheet."""
@@ -48,7 +46,7 @@ def displayable(image: np.ndarray, *, own_range: bool = False) -> UInt8[np.ndarr
     return np.round(255 * np.clip(image, 0, 1)).astype(np.uint8)
 
 
-def as_picture(pixels: UInt8[np.ndarray, "h w channels"]) -> "Image.Image":
+def as_picture(pixels: UInt8[np.ndarray, "h w channels"]) -> Image.Image:
     """Pixels as a picture of Pillow's.
 
     Args:
@@ -57,8 +55,6 @@ def as_picture(pixels: UInt8[np.ndarray, "h w channels"]) -> "Image.Image":
     Returns:
         The picture, grey or RGB.
     """
-    from PIL import Image
-
     return Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
 
 
@@ -78,8 +74,6 @@ def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
 
 def _image_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     """All prototypes in a grid, each in its own range of intensities."""
-    from PIL import Image, ImageDraw, ImageFont
-
     prototypes, counts = result.prototypes, result.counts
     columns = -(-len(prototypes) // max(1, round(float(np.sqrt(len(prototypes) / 2)))))
     rows = -(-len(prototypes) // columns)

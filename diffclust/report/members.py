@@ -13,10 +13,10 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
+from PIL import Image
 
 from diffclust.data import Dataset, Recordings
 from diffclust.data.dataset import FileError
@@ -26,9 +26,6 @@ from diffclust.report.page import picture_file, titled_svg
 from diffclust.report.selection import SampleInfo, sample_info
 from diffclust.report.sounds import encoded
 from diffclust.storage.staging import REPORT_MARK, check_target, staged
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 MOST_BYTES = 50_000_000
 """Of all files beside a report."""
@@ -150,8 +147,6 @@ class _Writer:
 
     def _sheet(self, name: str, infos: dict[int, SampleInfo]) -> tuple[bytes, list[str]]:
         """Draws all images of a page in one picture, of which the drawing of each is a part."""
-        from PIL import Image
-
         width, height = self.tile
         columns = math.ceil(math.sqrt(len(infos)))
         size = columns * width, math.ceil(len(infos) / columns) * height
@@ -168,7 +163,7 @@ class _Writer:
         lossless = max(self.tile) <= _LOSSLESS
         return _webp(sheet, lossless=lossless), drawings
 
-    def _pictures(self, positions: list[int]) -> "Iterator[Image]":
+    def _pictures(self, positions: list[int]) -> Iterator[Image.Image]:
         """The images, read a few at a time."""
         assert self.images is not None
         at_once = max(1, _READ_BYTES // (4 * math.prod(self.images.shape[1:])))
@@ -192,8 +187,6 @@ class _Writer:
 
     def _original(self, position: int) -> tuple[str, bytes]:
         """Name and content of a sample's own file; empty where a page's picture is all there is."""
-        from PIL import Image
-
         dataset = self.gallery.dataset
         if isinstance(dataset, Recordings):
             with contextlib.suppress(FileError):  # It may have gone since it was read.
@@ -211,6 +204,6 @@ class _Writer:
         return "", b""
 
 
-def _webp(picture: "Image", *, lossless: bool = False) -> bytes:
+def _webp(picture: Image.Image, *, lossless: bool = False) -> bytes:
     quality = {"lossless": True} if lossless else {"quality": 85}
     return picture_file(picture, "webp", method=2, **quality)

@@ -5,17 +5,15 @@ import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
+from PIL.Image import Dither, Image
 
 from diffclust._version import __version__
 from diffclust.plotting import as_picture, displayable
 from diffclust.report.text import escape
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _ENCODINGS = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
 """Longest side and number of colours (None for all of them), tried until the pictures fit."""
@@ -257,7 +255,7 @@ def svg_definitions(content: str) -> str:
     )
 
 
-def picture_file(picture: "Image", kind: str, **options: Any) -> bytes:
+def picture_file(picture: Image, kind: str, **options: Any) -> bytes:
     """A picture as the content of a file.
 
     Args:
@@ -272,7 +270,7 @@ def picture_file(picture: "Image", kind: str, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def picture_uri(picture: "Image", kind: str = "png", **options: Any) -> str:
+def picture_uri(picture: Image, kind: str = "png", **options: Any) -> str:
     """A picture as a `data:` URI.
 
     Args:
@@ -312,9 +310,7 @@ def data_uris(
     return [_small_uri(picture, side, colours) for picture in pictures]
 
 
-def _small_uri(picture: "Image", side: int, colours: int | None) -> str:
-    from PIL.Image import Dither
-
+def _small_uri(picture: Image, side: int, colours: int | None) -> str:
     small = picture.copy()
     small.thumbnail((side, side))
     if colours is not None and small.mode == "RGB":

@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
+from PIL import Image, ImageDraw, ImageFont
 
 from diffclust import metrics
 from diffclust.analysis import CommonStart
@@ -21,9 +21,6 @@ from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
 from diffclust.report.text import SCORES, count, escape, integer, percent
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 MOST_MAPPED = 2_000
 """Samples a map shows at most."""
@@ -94,10 +91,8 @@ def film_section(result: Result, film: Film | None) -> str:
     )
 
 
-def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> "Image":
+def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> Image.Image:
     """All prototypes of a moment with their numbers, and below them how far the fit was."""
-    from PIL import Image, ImageDraw, ImageFont
-
     clusters, (width, height) = len(frame.pictures), size
     # Of large images restarts see coarse ones, which need not look coarser than they are.
     small = max(size) % max(frame.pictures.shape[1:3]) == 0 and max(size) < 2 * _TILE
@@ -117,10 +112,8 @@ def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> "Image":
     return sheet
 
 
-def _tiled(tiles: Sequence["Image"], columns: int, below: int = 0) -> "Image":
+def _tiled(tiles: Sequence[Image.Image], columns: int, below: int = 0) -> Image.Image:
     """Pictures of one size side by side and below each other, and room below all of them."""
-    from PIL import Image
-
     width, height, columns = tiles[0].width + _GAP, tiles[0].height + _GAP, min(columns, len(tiles))
     size = columns * width, math.ceil(len(tiles) / columns) * height + below
     sheet = Image.new("RGBA", size)
@@ -129,7 +122,7 @@ def _tiled(tiles: Sequence["Image"], columns: int, below: int = 0) -> "Image":
     return sheet
 
 
-def _animation(sheets: Sequence["Image"]) -> str:
+def _animation(sheets: Sequence[Image.Image]) -> str:
     """An animated WebP; with fewer frames where it would be too large."""
     kept, options = list(sheets), {"quality": 70, "alpha_quality": 60, "method": 3, "loop": 0}
     while True:
