@@ -134,10 +134,8 @@ def _size(result: Result, dataset: Collection) -> dict[str, str]:
     colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
     size = f"{height} × {width} pixels, {colours}"
     if isinstance(dataset, Recordings):
-        kilohertz = dataset.rate / 2000
-        size += (
-            f": pitches up to {kilohertz:g} kHz, evenly spaced in mel, and {dataset.seconds:g} s"
-        )
+        pitches = f"pitches up to {dataset.rate / 2000:g} kHz, evenly spaced in mel"
+        size += f": {pitches}, and {dataset.seconds:g} s"
     return {"Image size": size}
 
 

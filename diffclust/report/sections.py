@@ -197,8 +197,8 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
         texts, title = [], fit.model.descriptor.title
         if dataset.labels is not None:
             scores = metrics.scores(dataset.labels, fit.assignments)
-            shown = percent(scores["acc"]), f"{scores['ari']:.3f}"
-            texts.append(f"{SCORES['acc']} {shown[0]}, {SCORES['ari']} {shown[1]}")
+            accuracy, ari = percent(scores["acc"]), f"{scores['ari']:.3f}"
+            texts.append(f"{SCORES['acc']} {accuracy}, {SCORES['ari']} {ari}")
         if fit is not result:
             same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
             texts.append(f"adjusted Rand index with this fit {same:.3f}")
