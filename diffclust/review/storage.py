@@ -1,20 +1,15 @@
 """The file that keeps the edits of a run: read once, written anew after every edit."""
 
 import contextlib
-import errno
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:
-    # Windows.
-    fcntl = None
-
 from diffclust.review.edits import Labelling, Review, parse_edit, to_json
 from diffclust.storage.arrays import checksum
+from diffclust.storage.snapshots import lock_file
 from diffclust.storage.staging import staged_file
 
 _FORMAT = 1
@@ -49,16 +44,12 @@ class ReviewFile:
             OSError: If the folder cannot be made or read.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if fcntl is None:
+        if sys.platform == "win32":  # which opens no folder
             yield
             return
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
-            try:
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise
+            lock_file(folder, waits=True)
             yield
         finally:
             # The lock goes with it.

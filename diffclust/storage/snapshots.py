@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 try:
     import fcntl
@@ -46,6 +46,28 @@ Like = Callable[[dict[str, Any]], PyTree]
 """From what was saved about arrays, some of the same shapes."""
 
 
+def lock_file(file: IO[str] | int, *, waits: bool) -> None:
+    """Locks a file or folder until it is closed, or the process ends.
+
+    There is no lock on Windows, nor where the file system has none.
+
+    Args:
+        file: The file, or its descriptor.
+        waits: Whether to wait for another process that has locked it.
+
+    Raises:
+        BlockingIOError: If another process has locked it, and is not waited for.
+        OSError: If it cannot be locked.
+    """
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Locks a folder of snapshots; the lock ends with the block, or with the process.
@@ -64,16 +86,12 @@ def locked(folder: Path) -> Iterator[None]:
     """
     with (folder / _LOCK).open("a") as file:
         try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file, waits=False)
         except BlockingIOError as error:
             raise ValueError(
                 f"{str(folder)!r} is in use by another fit; wait until that one ends, or give "
                 "another folder"
             ) from error
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
         yield
 
 
