@@ -143,15 +143,9 @@ def _sums_and_update(
 
 
 def _law_of_sums(
-    name: str,
-    reduction: AbstractAdaptiveReduction,
-    scores: np.ndarray,
-    weight: np.ndarray,
-    cluster: np.ndarray,
+    name: str, reduction: AbstractAdaptiveReduction, *given: np.ndarray
 ) -> AbstractAdaptiveReduction:
-    (whole, *others), after = _sums_and_update(
-        reduction, *jax.device_put((scores, weight, cluster))
-    )
+    (whole, *others), after = _sums_and_update(reduction, *jax.device_put(given))
     laws = "over parts add up", "leave out weightless samples", "follow the weights"
     for law, these in zip(laws, others, strict=True):
         pairs = zip(jax.tree.leaves(whole), jax.tree.leaves(these), strict=True)
