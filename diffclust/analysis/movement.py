@@ -100,7 +100,8 @@ def movement(
         # Of images that weigh nothing, their mean.
         weights = [ones[rows] if ones[rows].any() else None for rows in each]
         start = [np.average(array[r], 0, w) for r, w in zip(each, weights, strict=True)]
-    ari = _kmeans_ari(result.assignments, array, len(start), start=start, weight=weight)
+    init = np.reshape(start, (len(start), -1))
+    ari = _kmeans_ari(result.assignments, array, len(start), weight, n_init=1, init=init)
     return {**figures, "kmeans_ari": ari}
 
 
@@ -156,23 +157,15 @@ def _agreement_with_kmeans(result: Result, images: Images) -> dict[str, float]:
     if model.registers:
         views["registered_kmeans_ari"] = model.in_prototype_frame(model.prepared(part))
     own = result.assignments[chosen]
-    return {name: _kmeans_ari(own, view, clusters) for name, view in views.items()}
+    return {name: _kmeans_ari(own, view, clusters, n_init=4) for name, view in views.items()}
 
 
 def _kmeans_ari(
-    own: np.ndarray,
-    images: np.ndarray,
-    num_clusters: int,
-    *,
-    start: Any = None,
-    weight: np.ndarray | None = None,
+    own: np.ndarray, images: np.ndarray, num_clusters: int, weight: Any = None, **settings: Any
 ) -> float:
-    """The agreement with scikit-learn's K-means, from prototypes or from four seedings."""
+    """The agreement with scikit-learn's K-means, under its settings."""
     from sklearn.cluster import KMeans
 
-    settings: dict[str, Any] = {"n_init": 4}
-    if start is not None:
-        settings = {"n_init": 1, "init": np.reshape(start, (num_clusters, -1))}
     baseline = KMeans(num_clusters, random_state=0, **settings)
     with warnings.catch_warnings():
         # Of images that are equal there may be fewer than clusters.
