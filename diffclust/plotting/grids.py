@@ -1,13 +1,15 @@
 """Warped grids: where alignments read the images."""
 
 import equinox as eqx
-import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from diffclust.models import Result
+from diffclust.parallel.mesh import map_in_chunks
 from diffclust.plotting.shapes import polyline
-from diffclust.transforms import AbstractSpatialTransform
+
+_AT_ONCE = 64
+"""Grids that are warped by one program."""
 
 
 def warped_grids(
@@ -46,23 +48,14 @@ def warped_grids(
     along, across = np.linspace(-1, 1, 2 * (lines - 1) + 1), np.linspace(-1, 1, lines)
     horizontal = np.stack(np.broadcast_arrays(along[None, :], across[:, None]))
     points = np.concatenate([horizontal, horizontal[::-1]], axis=1)
-    given = jax.device_put((params, points.astype(params.dtype)))
-    warped = np.asarray(_warp(spatial, *given))
+    warp = eqx.Partial(spatial.warp, points=jnp.asarray(points.astype(params.dtype)))
+    warped = map_in_chunks(warp, _AT_ONCE, params)
     height, width = result.sample_shape[:2]
     side = np.array([width, height]) * (longest / max(height, width))
     drawn = (warped + 1) / 2 * side[:, None, None]
     # A map may throw points far away, where digits would only fill the file.
     rounded = np.round(np.clip(drawn, -10 * longest, 10 * longest)).astype(int)
     return ["".join(map(_grid_line, np.moveaxis(grid, 0, -1))) for grid in rounded]
-
-
-@eqx.filter_jit
-def _warp(
-    transform: AbstractSpatialTransform,
-    params: Float[Array, "n params"],
-    points: Float[Array, "2 lines points"],
-) -> Float[Array, "n 2 lines points"]:
-    return jax.vmap(transform.bind_map(points))(params)
 
 
 def _grid_line(points: np.ndarray) -> str:
