@@ -23,6 +23,9 @@ from diffclust.solvers.gradient import holds_rate
 BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
+COUNTS: dict[str, Any] = {"metadata": {"least": 0}, "converter": _validation.plain_numbers}
+"""How a field is declared that holds one whole number or several, none below zero."""
+
 S = TypeVar("S", bound="AbstractSettings")
 P = TypeVar("P", bound="PublishedSettings")
 
@@ -282,20 +285,8 @@ class Training(AbstractSettings):
         Monnier et al., DTI clustering, Sec. 4.2.
     """
 
-    steps: tuple[int, ...] | None = eqx.field(
-        static=True,
-        default=None,
-        kw_only=True,
-        metadata={"least": 0},
-        converter=_validation.plain_numbers,
-    )
-    epochs: tuple[int, ...] | None = eqx.field(
-        static=True,
-        default=None,
-        kw_only=True,
-        metadata={"least": 0},
-        converter=_validation.plain_numbers,
-    )
+    steps: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True, **COUNTS)
+    epochs: tuple[int, ...] | None = eqx.field(static=True, default=None, kw_only=True, **COUNTS)
     max_steps: int = eqx.field(static=True, default=6_000, kw_only=True, metadata={"least": 10})
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)

@@ -11,7 +11,6 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
@@ -29,7 +28,7 @@ from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.scattering import AbstractScatteringModel
-from diffclust.models.settings import PublishedSettings, Register, removed_for
+from diffclust.models.settings import COUNTS, PublishedSettings, Register, removed_for
 from diffclust.models.staged import Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
@@ -59,11 +58,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     """
 
     num_removed: tuple[int, ...] | None = eqx.field(
-        static=True,
-        default=None,
-        kw_only=True,
-        metadata={"least": 0},
-        converter=_validation.plain_numbers,
+        static=True, default=None, kw_only=True, **COUNTS
     )
 
     def __check_init__(self):
