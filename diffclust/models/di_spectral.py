@@ -22,7 +22,7 @@ from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.graph import by_root, distance_of
 from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations, rotation_in
-from diffclust.models.settings import Register, SplineSettings
+from diffclust.models.settings import Register, SplineSettings, values_of
 from diffclust.models.spectral import AbstractGraphModel
 from diffclust.models.staged import reporter
 from diffclust.parallel import Data, Description
@@ -102,14 +102,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     def alignment_model(self) -> DeformationInvariantKMeans:
         """The model that aligns samples to prototypes, by the same warps."""
-        return DeformationInvariantKMeans(
-            self.num_clusters,
-            landmarks=self.landmarks,
-            affine_penalty=self.affine_penalty,
-            bending_penalty=self.bending_penalty,
-            mask=self.pixel_mask,
-            transforms=self.transforms,
-        )
+        shared = values_of(SplineSettings, self)
+        return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask, **shared)
 
     def aligner(self) -> AbstractAligner:
         """Descent for pairs that are much alike: a few steps on coarser images, then a few more.

@@ -1,6 +1,5 @@
 """Series over time under warps: K-means by mean series, and a graph of neighbours."""
 
-import dataclasses
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -14,6 +13,7 @@ from diffclust.alignment import AbstractAligner, Descent, GridSearch, NoAlignmen
 from diffclust.energies import TransformedDistance
 from diffclust.models.graph import AbstractInvariantSpectralModel
 from diffclust.models.kmeans import AbstractLloydModel
+from diffclust.models.settings import values_of
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
 from diffclust.solvers import Outcome
@@ -120,6 +120,4 @@ class SeriesSpectralClustering(SeriesSettings, AbstractInvariantSpectralModel):
 
     def alignment_model(self) -> SeriesKMeans:
         """K-means with the same settings."""
-        names = [field.name for field in dataclasses.fields(SeriesSettings)]
-        shared = {name: getattr(self, name) for name in names}
-        return SeriesKMeans(self.num_clusters, **shared)
+        return SeriesKMeans(self.num_clusters, **values_of(SeriesSettings, self))

@@ -127,6 +127,19 @@ def _group(field: dataclasses.Field) -> type[AbstractSettings] | None:
     return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
 
 
+def values_of(group: type[eqx.Module], model: eqx.Module) -> dict[str, Any]:
+    """A group of settings as a model has it, for another one.
+
+    Args:
+        group: The group, of which the model is one.
+        model: The model.
+
+    Returns:
+        Values by the names of settings.
+    """
+    return {field.name: getattr(model, field.name) for field in dataclasses.fields(group)}
+
+
 class RegistrationSettings(eqx.Module):
     """Settings of the registration of images before they are clustered.
 
