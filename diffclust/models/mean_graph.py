@@ -178,30 +178,24 @@ def cuts_of_mean_graph(
     Returns:
         The cut by K eigenvectors, and that by more.
     """
+    most = num_clusters + _MORE_VECTORS
+
+    def cut_twice(
+        graph: "scipy.sparse.csr_array", num_restarts: int
+    ) -> list[tuple[SpectralEmbedding, PointClusters]]:
+        weighted = weighted_graph(graph, rows=weight, columns=weight)
+        leading = spectral_embedding(weighted, most, key=key, num_extra=0)
+        settings = {"key": key, "weight": weight, "num_restarts": num_restarts, "warns": False}
+        each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
+        return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]
+
     report, alone = reporter(callback, "cut"), graphs if len(graphs) > 1 else []
     report(0, 1 + len(alone))
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
-    cuts, indices = _cut_twice(graph, num_clusters, key, weight, num_restarts), []
+    cuts, indices = cut_twice(affinities, num_restarts), []
     for number, each in enumerate(alone):
         report(number + 1, 1 + len(alone))
-        single = weighted_graph(each, rows=weight, columns=weight)
-        pairs = zip(cuts, _cut_twice(single, num_clusters, key, weight, 1), strict=True)
+        pairs = zip(cuts, cut_twice(each, 1), strict=True)
         labels = [(mean.assignments, own.assignments) for (_, mean), (_, own) in pairs]
         indices.append([metrics.adjusted_rand_index(*pair) for pair in labels])
     of_cuts = np.reshape(indices, (-1, len(cuts))).T
     return [Cut(*cut, own) for cut, own in zip(cuts, of_cuts, strict=True)]
-
-
-def _cut_twice(
-    graph: "scipy.sparse.csr_array",
-    num_clusters: int,
-    key: Key,
-    weight: Float[np.ndarray, " n"] | None,
-    num_restarts: int,
-) -> list[tuple[SpectralEmbedding, PointClusters]]:
-    """The embedding in K vectors, and in some more that are weighted, each with its clusters."""
-    most = num_clusters + _MORE_VECTORS
-    leading = spectral_embedding(graph, most, key=key, num_extra=0)
-    settings = {"key": key, "weight": weight, "num_restarts": num_restarts, "warns": False}
-    each = leading.diffused(num_clusters, 0.0), leading.diffused(most, _STEPS)
-    return [(x, kmeans(x.vectors, num_clusters, **settings)) for x in each]
