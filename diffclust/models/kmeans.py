@@ -7,6 +7,7 @@ import math
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import optax
 from jaxtyping import PyTree
 
@@ -136,10 +137,23 @@ class AbstractLloydModel(PassSettings, AbstractModel):
             self.coarsening(*sides),
         )
 
+    def problem(self, sample: PyTree, start: Start = None) -> LloydProblem:
+        """The solver and the plan for samples of one shape.
+
+        Args:
+            sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
+            start: What a fit starts from; None for the method's own seeding.
+
+        Returns:
+            The problem.
+        """
+        shapes = [leaf.shape for leaf in jax.tree.leaves(sample)]
+        sides = shapes[0][:2] if len(shapes) == 1 else ()
+        return LloydProblem(self.solver(), self.plan(*sides), start)
+
     def compose(self, description: Description, start: Start) -> Stages:
         """Lloyd's algorithm."""
-        plan = self.plan(*description.sample.shape[:2])
-        return (LloydProblem(self.solver(), plan, start),)
+        return (self.problem(description.sample, start),)
 
     def working_copies(self, description: Description) -> int:
         return self.aligner().working_copies(self.num_clusters)

@@ -18,7 +18,7 @@ from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
-from diffclust.solvers import Lloyd, LloydProblem, Outcome, Stages, Start
+from diffclust.solvers import Lloyd, LloydPlan, Outcome
 from diffclust.transforms import AbstractSequence
 
 
@@ -84,10 +84,8 @@ class Clustering(AbstractPrototypeModel):
     def penalty(self) -> tuple[float, ...]:
         return self.penalties
 
-    def compose(self, description: Description, start: Start) -> Stages:
-        """Lloyd's algorithm."""
-        plan = dataclasses.replace(self.plan(), seeding=self.seeding)
-        return (LloydProblem(self.lloyd, plan, start),)
+    def plan(self, *sides: int) -> LloydPlan:
+        return dataclasses.replace(super().plan(*sides), seeding=self.seeding)
 
     def coarsening(self, *sides: int) -> int:
         return self.coarser

@@ -23,7 +23,6 @@ from diffclust.solvers import (
     Callback,
     Context,
     FitStage,
-    LloydProblem,
     Outcome,
     PointClusters,
     Progress,
@@ -174,11 +173,6 @@ class AbstractStagedModel(AbstractModel):
             Arrays by name.
         """
 
-    def _alignment(self, sample: PyTree) -> LloydProblem:
-        model, shapes = self.alignment_model(), [leaf.shape for leaf in jax.tree.leaves(sample)]
-        sides = shapes[0][:2] if len(shapes) == 1 else ()
-        return LloydProblem(model.solver(), model.plan(*sides))
-
     def data_in_prototype_frame(self, data: Data) -> Data:
         """Prepared samples in the frame that prototypes are in.
 
@@ -193,7 +187,7 @@ class AbstractStagedModel(AbstractModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """The stages that find clusters, and the aligned means of these."""
-        alignment = self._alignment(description.sample)
+        alignment = self.alignment_model().problem(description.sample)
         grouping = self.grouping_stages(description)
         last = grouping[-1].name
 
@@ -242,7 +236,7 @@ class AbstractStagedModel(AbstractModel):
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Assigns samples to the nearest centre, and aligns them to its prototype."""
         points, nonconformity = self.extend(outcome, data, callback)
-        problem = self._alignment(data.description.sample)
+        problem = self.alignment_model().problem(data.description.sample)
         clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
         groups = points.assignments
         rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
