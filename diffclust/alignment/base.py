@@ -215,7 +215,20 @@ class AbstractAligner(eqx.Module):
         """
 
 
-class AbstractUnaligned(AbstractAligner):
+class AbstractWithCandidates(AbstractAligner):
+    """Aligns to as many clusters as a setting says, or to all where there are fewer.
+
+    Attributes:
+        candidates: How many of the best clusters are returned; None for all.
+    """
+
+    candidates: eqx.AbstractVar[int | None]
+
+    def num_candidates(self, num_clusters: int) -> int:
+        return candidate_count(self.candidates, num_clusters)
+
+
+class AbstractUnaligned(AbstractWithCandidates):
     """Takes energies at the identity.
 
     Attributes:
@@ -236,9 +249,6 @@ class AbstractUnaligned(AbstractAligner):
             As many clusters; by default those.
         """
         return clusters
-
-    def num_candidates(self, num_clusters: int) -> int:
-        return candidate_count(self.candidates, num_clusters)
 
     def align(
         self,

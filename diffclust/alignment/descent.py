@@ -10,9 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.alignment.base import (
-    AbstractAligner,
+    AbstractWithCandidates,
     Alignment,
-    candidate_count,
     check_candidates,
     most_promising,
     or_incumbent,
@@ -80,7 +79,7 @@ def _level(
     )
 
 
-class Descent(AbstractAligner):
+class Descent(AbstractWithCandidates):
     """Minimises the energy over params by descent on ever finer images.
 
     The first stage tries every cluster; the later ones follow only those that can still win. The
@@ -108,9 +107,6 @@ class Descent(AbstractAligner):
         if not self.stages or self.stages[-1].blur != 0.0:
             raise ValueError("the last stage of a descent must have blur 0")
         check_candidates(self.candidates)
-
-    def num_candidates(self, num_clusters: int) -> int:
-        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # Coarse images count little.

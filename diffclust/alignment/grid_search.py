@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust.alignment.base import (
-    AbstractAligner,
+    AbstractWithCandidates,
     Alignment,
-    candidate_count,
     check_candidates,
     most_promising,
 )
@@ -19,7 +18,7 @@ from diffclust.prototypes import Clusters
 from diffclust.transforms import AbstractSequence
 
 
-class GridSearch(AbstractAligner):
+class GridSearch(AbstractWithCandidates):
     """Takes the best params of a grid, the identity and the incumbent's among them.
 
     With `Sequential(GridSearch(grid), Descent((Stage(8),)))` a descent starts from what was found.
@@ -51,9 +50,6 @@ class GridSearch(AbstractAligner):
                 f"grid must hold one vector of params a row, not be of shape {self.grid.shape}"
             )
         check_candidates(self.candidates)
-
-    def num_candidates(self, num_clusters: int) -> int:
-        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # A polar grid has three times an image's points.

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust._renamed import renamed_keywords
 from diffclust.alignment.base import (
     AbstractAligner,
+    AbstractWithCandidates,
     Alignment,
     candidate_count,
     check_candidates,
@@ -21,7 +22,7 @@ from diffclust.prototypes import Clusters
 
 
 @renamed_keywords(judge="screening")
-class Prediction(AbstractAligner):
+class Prediction(AbstractWithCandidates):
     """An aligner that predicts the params of all clusters from the sample, without a search.
 
     `Learned.shared` holds a network from a sample to features, `Clusters.predictor` a sequence of
@@ -52,9 +53,6 @@ class Prediction(AbstractAligner):
     def is_learned(self) -> bool:
         """True: the backbone and the heads are trained."""
         return True
-
-    def num_candidates(self, num_clusters: int) -> int:
-        return candidate_count(self.candidates, num_clusters)
 
     def working_copies(self, num_clusters: int) -> int:
         # The network's first layers are many images wide.
