@@ -337,14 +337,9 @@ def _refill(
     count = int(np.count_nonzero(empty))
     chosen = np.zeros(empty.size, int)
     # Where there are fewer samples than clusters, some are taken twice.
-    chosen[empty] = np.resize(_largest(weighted, count), count)
+    chosen[empty] = np.resize(np.argsort(-weighted, kind="stable")[:count], count)
     samples, source = chunks.gather(chosen), chunks.rows_of(memory, chosen).cluster[:, 0]
     return refilled(solver, state, *jax.tree.map(jnp.asarray, (empty, source, samples)))
-
-
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Finds the indices of the largest values, in falling order."""
-    return np.argsort(-values, kind="stable")[:count]
 
 
 # Where a run starts.

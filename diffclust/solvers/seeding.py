@@ -14,8 +14,6 @@ from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters
 from diffclust.types import Key
 
-"""Samples whose masses are summed at once."""
-
 
 @eqx.filter_jit
 def _distances(to_all: Callable, batch: PyTree, seeds: PyTree) -> Float[Array, "n seeds"]:
