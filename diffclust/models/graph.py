@@ -3,11 +3,12 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy
 
 from diffclust import _validation
 from diffclust._random import split_key
@@ -38,10 +39,6 @@ from diffclust.solvers import (
     ignore,
     nearest_centres,
 )
-
-if TYPE_CHECKING:
-    # At run time it is imported when it is first used.
-    import scipy.sparse
 
 _EXAMPLES = 64
 """Samples from which an aligner's preconditioner is computed."""

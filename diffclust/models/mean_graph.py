@@ -1,9 +1,10 @@
 """The normalised cut of the mean of several graphs, and how steady it is."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 
 from diffclust import metrics
@@ -22,10 +23,6 @@ from diffclust.graphs import (
 from diffclust.models.staged import FeatureClustering, reporter
 from diffclust.solvers import Callback, PointClusters, ignore, kmeans
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time it is imported when it is first used.
-    import scipy.sparse
 
 _MORE_VECTORS, _STEPS = 5, 16.0
 """Of the second embedding, chosen on development sets by `experiments.registration.balance`."""

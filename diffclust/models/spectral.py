@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import equinox as eqx
 import jax
@@ -41,10 +41,6 @@ from diffclust.solvers import (
     representatives,
 )
 from diffclust.types import Key
-
-if TYPE_CHECKING:
-    # At run time it is imported when it is first used.
-    import scipy.sparse
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
