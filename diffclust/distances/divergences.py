@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.distances.gaussian import (
+    AnyGaussian,
     DiagonalGaussian,
     Gaussian,
     require_same_shapes,
@@ -16,9 +17,7 @@ from diffclust.linalg import safe_sqrt
 from diffclust.types import Scalar
 
 
-def alpha_divergence(
-    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian, *, alpha: float = 0.0
-) -> Scalar:
+def alpha_divergence(p: AnyGaussian, q: AnyGaussian, *, alpha: float = 0.0) -> Scalar:
     """Amari's α-divergence, 4/(1 - α²) (1 - ∫ p^((1-α)/2) q^((1+α)/2)).
 
     α = -1 is KL(p‖q), α = 1 is KL(q‖p), α = 0 is four times the squared Hellinger distance; all
@@ -98,9 +97,7 @@ def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
     return safe_sqrt(0.25 * alpha_divergence(p, q, alpha=0.0))
 
 
-def _exponent(
-    p: Gaussian | DiagonalGaussian, q: Gaussian | DiagonalGaussian, rest: float
-) -> tuple[Scalar, Array]:
+def _exponent(p: AnyGaussian, q: AnyGaussian, rest: float) -> tuple[Scalar, Array]:
     """-log ∫ p^(1-rest) q^rest / (rest (1-rest)) or its limit, and whether the integral is finite.
 
     Where q is N(0, I), Σ_p = I + E and p has the mean m, it is half of mᵀ(I + rest E)⁻¹m and the

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.gaussian import AnyGaussian, DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import transport
 from diffclust.linalg import product, safe_sqrt
 
@@ -79,8 +79,8 @@ Weights = Float[Array, " n"]
 
 
 def wasserstein_mean(
-    gaussians: Gaussian | DiagonalGaussian, weights: Weights | None = None, *, num_steps: int = 30
-) -> Gaussian | DiagonalGaussian:
+    gaussians: AnyGaussian, weights: Weights | None = None, *, num_steps: int = 30
+) -> AnyGaussian:
     """The barycentre under the 2-Wasserstein distance.
 
     Its mean is the mean of means. Diagonal covariances average their deviations, in closed form;
@@ -216,7 +216,7 @@ def _average(weights: Weights, values: Array) -> Array:
     return jnp.tensordot(weights, values, axes=1, precision=jax.lax.Precision.HIGHEST)
 
 
-def _normalised(gaussians: Gaussian | DiagonalGaussian, weights: Weights | None) -> Weights:
+def _normalised(gaussians: AnyGaussian, weights: Weights | None) -> Weights:
     """Weights that add up to one."""
     shape = gaussians.mean.shape
     if not shape or (isinstance(gaussians, Gaussian) and len(shape) != 2):

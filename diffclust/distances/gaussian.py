@@ -37,7 +37,10 @@ class Gaussian(eqx.Module):
     covariance: Float[Array, "*n dims dims"]
 
 
-def check_gaussians(gaussians: DiagonalGaussian | Gaussian) -> None:
+AnyGaussian = Gaussian | DiagonalGaussian
+
+
+def check_gaussians(gaussians: AnyGaussian) -> None:
     """Refuses Gaussians between which there is no distance; call it on the host, before `jit`.
 
     Args:

@@ -22,7 +22,7 @@ from diffclust.distances.fisher_rao import (
     squared_diagonal_fisher_rao,
     squared_fisher_rao,
 )
-from diffclust.distances.gaussian import DiagonalGaussian, Gaussian
+from diffclust.distances.gaussian import AnyGaussian, DiagonalGaussian
 from diffclust.distances.wasserstein import printed_wasserstein, squared_wasserstein, wasserstein
 from diffclust.linalg import safe_sqrt
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
@@ -76,10 +76,7 @@ class LandmarkDistance(AbstractDistance):
         check.one_of(self.norm, ("l1", "l2"), "norm")
 
     def __call__(
-        self,
-        sample: DiagonalGaussian | Gaussian,
-        prototype: DiagonalGaussian | Gaussian,
-        weight: LandmarkWeights | None = None,
+        self, sample: AnyGaussian, prototype: AnyGaussian, weight: LandmarkWeights | None = None
     ) -> Scalar:
         """The distance; see `AbstractDistance.__call__`.
 
@@ -113,10 +110,7 @@ class LandmarkNegativeLogLikelihood(AbstractDissimilarity):
     """
 
     def __call__(
-        self,
-        sample: Landmarks,
-        prototype: DiagonalGaussian | Gaussian,
-        weight: LandmarkWeights | None = None,
+        self, sample: Landmarks, prototype: AnyGaussian, weight: LandmarkWeights | None = None
     ) -> Scalar:
         """The negative log-likelihood; see `AbstractDissimilarity.__call__`.
 

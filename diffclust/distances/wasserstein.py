@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from diffclust.distances.gaussian import (
+    AnyGaussian,
     DiagonalGaussian,
     Gaussian,
     dims_of,
@@ -20,8 +21,6 @@ from diffclust.distances.gaussian import (
 )
 from diffclust.linalg import product, safe_norm, safe_sqrt, symmetric_sqrt
 from diffclust.types import Scalar
-
-AnyGaussian = Gaussian | DiagonalGaussian
 
 
 def squared_wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:

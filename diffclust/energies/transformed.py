@@ -36,6 +36,8 @@ from diffclust.transforms import (
 from diffclust.types import Image, Params, Sample, Scalar
 
 PixelWeights = Literal["uniform", "jacobian"]
+BoundTransform = Callable[[Params, Sample], Sample]
+"""A transform for samples of one size: moves a sample by params."""
 
 
 class AbstractTransformedEnergy(AbstractPairEnergy):
@@ -67,7 +69,7 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
     def penalties(self, params: Params) -> Float[Array, " terms"]:
         return self.transform.deformation(params)
 
-    def _bound_transform(self, sample: Sample) -> Callable[[Params, Sample], Sample]:
+    def _bound_transform(self, sample: Sample) -> BoundTransform:
         """The transform, bound to the size of a sample."""
         if self.num_params and self.transform.spatial is not None and sample.ndim != 3:
             raise ValueError(
@@ -153,9 +155,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             return sample
         return self._moved(params, sample, self._bound_transform(sample))
 
-    def _moved(
-        self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
-    ) -> Sample:
+    def _moved(self, params: Params, sample: Sample, apply: BoundTransform) -> Sample:
         if not self.missing:
             return apply(params, sample)
         share = _share_seen(params, sample, apply)
@@ -169,9 +169,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             return None
         return self._weight(params, sample, self._bound_transform(sample))
 
-    def _weight(
-        self, params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
-    ) -> Array | None:
+    def _weight(self, params: Params, sample: Sample, apply: BoundTransform) -> Array | None:
         if self.missing:
             share = _share_seen(params, sample, apply)
             total = jnp.maximum(jnp.sum(share), jnp.finfo(share.dtype).tiny)
@@ -372,9 +370,7 @@ def _seen(sample: Sample) -> Float[Array, "*size 1"]:
     return jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True).astype(sample.dtype)
 
 
-def _share_seen(
-    params: Params, sample: Sample, apply: Callable[[Params, Sample], Sample]
-) -> Float[Array, "*size 1"]:
+def _share_seen(params: Params, sample: Sample, apply: BoundTransform) -> Float[Array, "*size 1"]:
     """The observed share of what is read at each point; one where the transform reads nothing."""
     seen = _seen(sample)
     read, whole = apply(params, seen), apply(params, jnp.ones_like(seen))
