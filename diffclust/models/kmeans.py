@@ -71,6 +71,8 @@ _PUBLISHED: dict[str, Any] = {
     "split_merge": False,
     "affine_penalty": 0.0,
 }
+Moves = tuple[AbstractSpatialTransform, ...]
+"""Maps of coordinates in the order in which they move images."""
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
 
@@ -251,7 +253,7 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
 
     @abc.abstractmethod
-    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+    def parts(self) -> Moves:
         """The transforms of images, in order."""
 
     @abc.abstractmethod
@@ -341,7 +343,7 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
 
     published: ClassVar = _PUBLISHED
 
-    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+    def parts(self) -> Moves:
         """An affine map, or what else was asked for."""
         return spatial_parts(self.transforms, ("aff", "turn", "rot", "shift"), self.boundary)
 
@@ -373,7 +375,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     published: ClassVar = {**_PUBLISHED, "landmarks": (6, 6), "bending_penalty": 0.0}
 
-    def parts(self) -> tuple[AbstractSpatialTransform, ...]:
+    def parts(self) -> Moves:
         """The thin-plate spline over the landmark grid, and what comes before it."""
         names = ("tps", "turn", "rot", "shift")
         spline = ThinPlateSpline(
@@ -393,9 +395,7 @@ def _adam(rate: float) -> optax.GradientTransformation:
     return optax.adam(rate)
 
 
-def spatial_parts(
-    transforms: str, names: tuple[str, ...], boundary: Boundary
-) -> tuple[AbstractSpatialTransform, ...]:
+def spatial_parts(transforms: str, names: tuple[str, ...], boundary: Boundary) -> Moves:
     """Maps of coordinates from their names.
 
     Args:
@@ -421,7 +421,7 @@ def spatial_parts(
     return tuple(part.spatial for part in sequence if part.spatial is not None)
 
 
-def rotation_in(transforms: tuple[AbstractSpatialTransform, ...]) -> Rotation | None:
+def rotation_in(transforms: Moves) -> Rotation | None:
     """The rotation by any angle among transforms.
 
     Args:
@@ -433,9 +433,7 @@ def rotation_in(transforms: tuple[AbstractSpatialTransform, ...]) -> Rotation | 
     return next((part for part in transforms if isinstance(part, Rotation)), None)
 
 
-def after_rotations(
-    transforms: tuple[AbstractSpatialTransform, ...], descent: Descent
-) -> AbstractAligner:
+def after_rotations(transforms: Moves, descent: Descent) -> AbstractAligner:
     """An aligner that tries all angles before it descends.
 
     Args:
