@@ -1,7 +1,7 @@
 """Affinities: neighbour lists made into sparse matrices of non-negative weights."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import scipy
@@ -9,6 +9,9 @@ from jaxtyping import Float, Shaped
 
 from diffclust import _validation
 from diffclust.graphs.neighbours import Neighbours
+
+Graph: TypeAlias = "scipy.sparse.csr_array"
+"""Affinities: a row for each sample, a column for each one, or for each reference."""
 
 _WEAKEST = 20.0
 """The exponent at which the strongest affinity of a sample is held. A degree of zero would leave
@@ -37,7 +40,7 @@ def self_tuning_scales(
 
 def self_tuning_affinity(
     neighbours: Neighbours, *, num_neighbours: int = 5, symmetrise: Literal["mean", "max"] = "mean"
-) -> "scipy.sparse.csr_array":
+) -> Graph:
     """exp(-d²(i, j) / (s_i s_j)) between every sample and its nearest k, s from the k-th of them.
 
     The scale follows the density, so that sparse and dense clusters hold together alike.
@@ -68,7 +71,7 @@ def self_tuning_affinity(
 
 def affinity_to_references(
     neighbours: Neighbours, scales: Float[np.ndarray, " references"], *, num_neighbours: int = 5
-) -> "scipy.sparse.csr_array":
+) -> Graph:
     """Self-tuning affinities of new samples to references whose scales are known.
 
     Args:
@@ -96,7 +99,7 @@ def gaussian_affinity(
     *,
     num_neighbours: int | None = None,
     sigma: float | None = None,
-) -> "scipy.sparse.csr_array":
+) -> Graph:
     """exp(-d² / 2σ²) of every sample to its nearest references, nothing to all others (Eq. 5).
 
     A sample that is far from all references (d² > 40 σ²) has its affinities multiplied by one
@@ -123,7 +126,7 @@ def gaussian_affinity(
     return _sparse(index, exponent, num_references)
 
 
-def mean_graph(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":
+def mean_graph(graphs: Sequence[Graph]) -> Graph:
     """The mean of several graphs on the same samples.
 
     Args:
@@ -149,7 +152,7 @@ def mean_affinity_to_references(
     scales: Float[np.ndarray, "graphs references"],
     *,
     weight: Shaped[np.ndarray, " references"] | None = None,
-) -> "scipy.sparse.csr_array":
+) -> Graph:
     """The mean of self-tuning affinities of new samples to references.
 
     Args:
@@ -171,11 +174,11 @@ def mean_affinity_to_references(
 
 
 def weighted_graph(
-    graph: "scipy.sparse.csr_array",
+    graph: Graph,
     *,
     rows: Shaped[np.ndarray, " n"] | None = None,
     columns: Shaped[np.ndarray, " m"] | None = None,
-) -> "scipy.sparse.csr_array":
+) -> Graph:
     """Affinities of samples that count more or less than others.
 
     With the weights of a graph's samples for both, the edge between two of them counts the product
@@ -205,7 +208,7 @@ def _ratio(
     return np.minimum(ratio, 1e6)
 
 
-def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> "scipy.sparse.csr_array":
+def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> Graph:
     """exp(-exponent) as a sparse matrix whose rows all have a positive sum."""
     # The same for the whole row, so that it keeps its proportions.
     exponent = exponent - np.maximum(exponent.min(axis=1, keepdims=True) - _WEAKEST, 0.0)

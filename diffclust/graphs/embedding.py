@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from diffclust import _validation
 from diffclust._random import numpy_generator
+from diffclust.graphs.affinity import Graph
 from diffclust.linalg import flip_signs
 from diffclust.types import Key
 
@@ -80,7 +81,7 @@ class SpectralEmbedding:
         short = SpectralEmbedding.of_basis(self.eigenvalues, basis)
         return dataclasses.replace(short, vectors=short.leading(num_vectors))
 
-    def extend(self, affinities: "scipy.sparse.csr_array") -> Float[np.ndarray, "m vectors"]:
+    def extend(self, affinities: Graph) -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
 
         Vectors of eigenvalues below 0.001 are left out: a new sample is near to its own copy among
@@ -129,7 +130,7 @@ class SpectralEmbedding:
 
 
 def weighted_means(
-    affinities: "scipy.sparse.csr_array", values: Float[np.ndarray, "references vectors"]
+    affinities: Graph, values: Float[np.ndarray, "references vectors"]
 ) -> Float[np.ndarray, "n vectors"]:
     """D⁻¹ A v: every sample's mean over its references, weighted by affinity.
 
@@ -143,7 +144,7 @@ def weighted_means(
     return (affinities @ values) * safe_inverse(degrees(affinities))[:, None]
 
 
-def degrees(graph: "scipy.sparse.csr_array", axis: int = 1) -> Float[np.ndarray, " n"]:
+def degrees(graph: Graph, axis: int = 1) -> Float[np.ndarray, " n"]:
     """Sums of a sparse matrix.
 
     Args:
@@ -187,12 +188,7 @@ def normalised_rows(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray
 
 
 def spectral_embedding(
-    graph: "scipy.sparse.csr_array",
-    num_vectors: int,
-    *,
-    key: Key,
-    num_extra: int = 5,
-    tolerance: float = 1e-6,
+    graph: Graph, num_vectors: int, *, key: Key, num_extra: int = 5, tolerance: float = 1e-6
 ) -> SpectralEmbedding:
     """The leading eigenvectors of D^(-1/2) W D^(-1/2), rows scaled to unit length.
 
@@ -246,7 +242,7 @@ def _divisor(values: np.ndarray, count: int) -> np.ndarray:
     return np.where(np.abs(leading) > _LEAST_EIGENVALUE, leading, _LEAST_EIGENVALUE)
 
 
-def checked_graph(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":
+def checked_graph(graph: Graph) -> Graph:
     """A graph in double precision.
 
     Args:
@@ -269,9 +265,7 @@ def checked_graph(graph: "scipy.sparse.csr_array") -> "scipy.sparse.csr_array":
     return graph
 
 
-def _component_vectors(
-    graph: "scipy.sparse.csr_array", degree: Float[np.ndarray, " n"]
-) -> "scipy.sparse.csc_array":
+def _component_vectors(graph: Graph, degree: Float[np.ndarray, " n"]) -> "scipy.sparse.csc_array":
     """Unit vectors D^(1/2) 1 of the connected parts, those of largest volume first."""
     from scipy.sparse.csgraph import connected_components
 
@@ -284,11 +278,7 @@ def _component_vectors(
 
 
 def _remaining_eigenvectors(
-    matrix: "scipy.sparse.csr_array",
-    known: "scipy.sparse.csc_array",
-    wanted: int,
-    key: Key,
-    tolerance: float,
+    matrix: Graph, known: "scipy.sparse.csc_array", wanted: int, key: Key, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Largest eigenvalues, descending, and their vectors, without those of the known vectors."""
     count = matrix.shape[0]
@@ -339,7 +329,7 @@ def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> fl
     return float(eigenvalues[num_clusters - 1] - eigenvalues[num_clusters])
 
 
-def transfer_cut(affinities: "scipy.sparse.csr_array", num_vectors: int) -> SpectralEmbedding:
+def transfer_cut(affinities: Graph, num_vectors: int) -> SpectralEmbedding:
     """The leading eigenvectors of the bipartite graph between samples and representatives.
 
     Ā = Aᵀ D_X⁻¹ A is a graph of the representatives alone. Its eigenvectors,

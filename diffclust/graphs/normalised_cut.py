@@ -5,14 +5,12 @@ import scipy
 from jaxtyping import Int
 
 from diffclust import _validation
+from diffclust.graphs.affinity import Graph
 from diffclust.graphs.embedding import checked_graph, degrees, safe_inverse
 
 
 def normalised_cut(
-    graph: "scipy.sparse.csr_array",
-    assignments: Int[np.ndarray, " n"],
-    *,
-    num_clusters: int | None = None,
+    graph: Graph, assignments: Int[np.ndarray, " n"], *, num_clusters: int | None = None
 ) -> float:
     """Σ cut(k) / vol(k): the share of each cluster's affinities that leave it, summed.
 
@@ -49,7 +47,7 @@ _MOST_BRIDGES = 24
 
 
 def strongest_bridges(
-    graph: "scipy.sparse.csr_array", assignments: Int[np.ndarray, " n"]
+    graph: Graph, assignments: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, "pairs 2"]:
     """The 24 edges of greatest affinity between different clusters: the most ambiguous samples.
 
@@ -75,9 +73,7 @@ def strongest_bridges(
     return np.asarray(pairs, np.int32).reshape(-1, 2)
 
 
-def bipartite_cut(
-    affinities: "scipy.sparse.csr_array", assignments: np.ndarray, num_clusters: int
-) -> float:
+def bipartite_cut(affinities: Graph, assignments: np.ndarray, num_clusters: int) -> float:
     """The normalised cut of a bipartite graph, every column put where most of its affinity is.
 
     Args:

@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy
 
 from diffclust import _validation
 from diffclust._random import split_key
@@ -21,7 +20,7 @@ from diffclust.graphs import (
     reranked,
     self_tuning_scales,
 )
-from diffclust.graphs.affinity import mean_affinity_to_references
+from diffclust.graphs.affinity import Graph, mean_affinity_to_references
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import Direction
 from diffclust.methods import OWN_GRAPH, Method
@@ -134,7 +133,7 @@ class AbstractCutModel(AbstractStagedModel):
         return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
 
 
-def nearest_in_embedding(outcome: Outcome, affinities: "scipy.sparse.csr_array") -> PointClusters:
+def nearest_in_embedding(outcome: Outcome, affinities: Graph) -> PointClusters:
     """Assigns samples to the centres of a fit by their affinities to what it embedded.
 
     Args:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from diffclust import metrics
@@ -20,6 +19,7 @@ from diffclust.graphs import (
     strongest_bridges,
     weighted_graph,
 )
+from diffclust.graphs.affinity import Graph
 from diffclust.models.staged import FeatureClustering, reporter
 from diffclust.solvers import Callback, PointClusters, ignore, kmeans
 from diffclust.types import Key
@@ -94,7 +94,7 @@ def cut_mean_graph(
 
 def self_tuning_graphs(
     neighbours: Sequence[Neighbours], num_neighbours: tuple[int, ...]
-) -> list["scipy.sparse.csr_array"]:
+) -> list[Graph]:
     """Self-tuning graphs, whose mean is to be cut.
 
     Args:
@@ -152,8 +152,8 @@ def steadier_cut(plain: Cut, more: Cut) -> Cut:
 
 
 def cuts_of_mean_graph(
-    affinities: "scipy.sparse.csr_array",
-    graphs: Sequence["scipy.sparse.csr_array"],
+    affinities: Graph,
+    graphs: Sequence[Graph],
     num_clusters: int,
     num_restarts: int,
     key: Key,
@@ -177,9 +177,7 @@ def cuts_of_mean_graph(
     """
     most = num_clusters + _MORE_VECTORS
 
-    def cut_twice(
-        graph: "scipy.sparse.csr_array", num_restarts: int
-    ) -> list[tuple[SpectralEmbedding, PointClusters]]:
+    def cut_twice(graph: Graph, num_restarts: int) -> list[tuple[SpectralEmbedding, PointClusters]]:
         weighted = weighted_graph(graph, rows=weight, columns=weight)
         leading = spectral_embedding(weighted, most, key=key, num_extra=0)
         settings = {"key": key, "weight": weight, "num_restarts": num_restarts, "warns": False}

@@ -23,6 +23,7 @@ from diffclust.graphs import (
     transfer_cut,
     weighted_graph,
 )
+from diffclust.graphs.affinity import Graph
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
@@ -229,9 +230,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             return count > _MOST_IN_GRAPH
         return self.affinity == "representatives"
 
-    def _gaussians(
-        self, near: Neighbours, count: int, sigmas: np.ndarray
-    ) -> "scipy.sparse.csr_array":
+    def _gaussians(self, near: Neighbours, count: int, sigmas: np.ndarray) -> Graph:
         """The mean of the affinities for each number of neighbours."""
         return mean_graph(
             [
@@ -326,5 +325,5 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         return FeatureClustering(points, loss, extras, {"eigengap": gap})
 
 
-def _side_by_side(graphs: "Sequence[scipy.sparse.csr_array]") -> "scipy.sparse.csr_array":
+def _side_by_side(graphs: Sequence[Graph]) -> Graph:
     return scipy.sparse.csr_array(scipy.sparse.hstack(graphs))
