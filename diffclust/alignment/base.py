@@ -140,18 +140,13 @@ class AbstractAligner(eqx.Module):
     Attributes:
         ignores_start: Whether `align` may return worse params than those it is given to start
             from, as where they are predicted.
+        is_learned: Whether the params are a function of what is learned, to be trained by
+            gradients. Otherwise, as by default, they minimise the energy, and the energy's gradient
+            does not flow through them.
     """
 
     ignores_start: ClassVar[bool] = False
-
-    @property
-    def is_learned(self) -> bool:
-        """Whether the params are a function of what is learned, to be trained by gradients.
-
-        Otherwise, as by default, they minimise the energy, and the energy's gradient does not flow
-        through them.
-        """
-        return False
+    is_learned: ClassVar[bool] = False
 
     @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:

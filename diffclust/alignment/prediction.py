@@ -48,11 +48,7 @@ class Prediction(AbstractWithCandidates):
     screening: AbstractPairEnergy | None = eqx.field(default=None, kw_only=True)
 
     ignores_start: ClassVar[bool] = True
-
-    @property
-    def is_learned(self) -> bool:
-        """True: the backbone and the heads are trained."""
-        return True
+    is_learned: ClassVar[bool] = True
 
     def working_copies(self, num_clusters: int) -> int:
         # The network's first layers are many images wide.

@@ -69,14 +69,14 @@ class AbstractDissimilarity(eqx.Module):
 
 
 class AbstractDistance(AbstractDissimilarity):
-    """A non-negative dissimilarity of things of the same structure, zero where they are equal."""
+    """A non-negative dissimilarity of things of the same structure, zero where they are equal.
+
+    Attributes:
+        family: The prototype family (`AbstractPrototypeFamily`) that lowers it; None where unknown.
+    """
 
     is_distance: ClassVar[bool] = True
-
-    @property
-    def family(self) -> Any:
-        """The prototype family (`AbstractPrototypeFamily`) that lowers it; None where unknown."""
-        return None
+    family: ClassVar[Any] = None
 
 
 class AbstractBatchedDistance(AbstractDistance):

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -20,7 +21,19 @@ class AbstractPairEnergy(eqx.Module):
     """The energy of one sample against one cluster.
 
     A distance, params that move either of the two, and penalties for moving it far.
+
+    Attributes:
+        affine_embedding: Columns spanning the affine maps among the params; by default None: there
+            are none.
+        is_distance: Whether energies are never negative, and zero where sample and prototype are
+            equal.
+        spatial_transform: The map of coordinates that moves samples; by default None: they are not
+            moved so.
     """
+
+    affine_embedding: ClassVar[Float[Array, "params 6"] | None] = None
+    is_distance: ClassVar[bool] = False
+    spatial_transform: ClassVar[AbstractSpatialTransform | None] = None
 
     @property
     @abc.abstractmethod
@@ -31,21 +44,6 @@ class AbstractPairEnergy(eqx.Module):
     @abc.abstractmethod
     def num_penalties(self) -> int:
         """Number of penalty terms, the last axis of `Clusters.penalty`."""
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns spanning the affine maps among the params; by default None: there are none."""
-        return None
-
-    @property
-    def is_distance(self) -> bool:
-        """Whether energies are never negative, and zero where sample and prototype are equal."""
-        return False
-
-    @property
-    def spatial_transform(self) -> AbstractSpatialTransform | None:
-        """The map of coordinates that moves samples; by default None: they are not moved so."""
-        return None
 
     @abc.abstractmethod
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
@@ -114,12 +112,13 @@ class AbstractPairEnergy(eqx.Module):
 
 
 class AbstractSampleEnergy(AbstractPairEnergy):
-    """An energy whose params move the sample, so that aligned samples can be averaged."""
+    """An energy whose params move the sample, so that aligned samples can be averaged.
 
-    @property
-    def family(self) -> AbstractPrototypeFamily | None:
-        """The prototype family that lowers this energy; by default None: the caller gives one."""
-        return None
+    Attributes:
+        family: The prototype family that lowers this energy; by default None: the caller gives one.
+    """
+
+    family: ClassVar[AbstractPrototypeFamily | None] = None
 
     @abc.abstractmethod
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
