@@ -81,15 +81,20 @@ class Prediction(AbstractWithCandidates):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
+        def fixed(energy: AbstractPairEnergy, params: Array, clusters: Clusters) -> Array:
+            # Without a gradient: whoever wants one evaluates the few that count again.
+            bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
+            return bound(*jax.lax.stop_gradient((params, sample, clusters)))
+
         params = self.predict(sample, clusters, shared)
         num_candidates = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)
         if self.screening is not None and num_candidates < len(clusters):
             first = params[:, : self.screening.num_params]
-            rough = _fixed(self.screening, first, sample, clusters)
+            rough = fixed(self.screening, first, clusters)
             chosen = jnp.argsort(rough)[:num_candidates].astype(jnp.int32)
             params, clusters = params[chosen], clusters.take(chosen)
-        energies = _fixed(energy, params, sample, clusters)
+        energies = fixed(energy, params, clusters)
         order = jnp.argsort(energies)[:num_candidates]
         return Alignment(chosen[order], params[order], energies[order])
 
@@ -164,14 +169,3 @@ def _with_incumbent(rough: Alignment, start: Alignment) -> Alignment:
     return Alignment(
         rough.cluster.at[-1].set(cluster), rough.params.at[-1].set(params), rough.energy
     )
-
-
-def _fixed(
-    energy: AbstractPairEnergy,
-    params: Float[Array, "clusters params"],
-    sample: PyTree,
-    clusters: Clusters,
-) -> Float[Array, " clusters"]:
-    """Energies without a gradient: whoever wants one evaluates the few that count again."""
-    bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
-    return bound(*jax.lax.stop_gradient((params, sample, clusters)))
