@@ -17,11 +17,11 @@ from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     dims_of,
-    in_frame_of,
     require_same_shapes,
     symmetrised,
+    whitened_by,
 )
-from diffclust.linalg import product, safe_sqrt, symmetric_exp, whiten
+from diffclust.linalg import product, safe_sqrt, symmetric_eigen, symmetric_exp, whiten
 from diffclust.types import Scalar
 
 
@@ -152,9 +152,10 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
     References:
         Shape K-means, Sec. 2, after Eq. 9.
     """
-    values, mean = in_frame_of(p, q)
+    change, offset = whitened_by(p, q)
+    values, axes = symmetric_eigen(change)
     first = DiagonalGaussian(jnp.zeros_like(values), jnp.ones_like(values))
-    second = DiagonalGaussian(mean, 1.0 + values)
+    second = DiagonalGaussian(product(axes.T, offset), 1.0 + values)
     return diagonal_fisher_rao(first, second, scale=scale)
 
 

@@ -9,7 +9,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from diffclust.distances.base import AbstractDissimilarity, weighted_sum
-from diffclust.linalg import product, symmetric_eigen, whiten
+from diffclust.linalg import whiten
 from diffclust.types import Image, Scalar
 
 
@@ -134,26 +134,6 @@ def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
         raise ValueError(
             f"means and variances must all have one shape, not {shapes}; broadcast them first"
         )
-
-
-def in_frame_of(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
-    """The second Gaussian after an affine map that takes the first to N(0, I).
-
-    The map also turns the second covariance diagonal.
-
-    Args:
-        p: The Gaussian that is mapped to N(0, I).
-        q: Another of its dimension.
-
-    Returns:
-        The diagonal of the mapped covariance of q, less one, and the mapped mean of q.
-
-    Raises:
-        ValueError: If the shapes are not those of one pair.
-    """
-    change, offset = whitened_by(p, q)
-    values, axes = symmetric_eigen(change)
-    return values, product(axes.T, offset)
 
 
 def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
