@@ -515,17 +515,16 @@ def cut(
     leaves = jax.tree.leaves(samples)
     count = leaves[0].shape[0]
     dtype = np.dtype(jnp.result_type(*(leaf.dtype for leaf in leaves)))
-    size, counts = size * own_size(mesh), row_counts(count, mesh)
-    own = np.zeros(size * -(-max(counts) // size), dtype)
+    layout = chunk_layout(row_counts(count, mesh), size, mesh)
+    weights = np.zeros(layout.weights.size, dtype)
+    own = np.zeros(weights.size // num_processes(mesh), dtype)
     own[:count] = 1 if weight is None else weight
     sample = sample_struct(samples)
     if normalise is not None and _is_identity(normalise, sample):
         normalise = None
-    batches = StreamedBatches(samples, own, size, normalise, mesh)
+    batches = StreamedBatches(samples, own, layout.own_size, normalise, mesh)
     if not any(isinstance(leaf, ImageSource) for leaf in leaves):
         batches = tuple(batches[number] for number in range(len(batches)))
-    weights = np.zeros(num_processes(mesh) * own.size, dtype)
-    weights[: sum(counts)] = allgather_rows(own[:count], mesh)
+    weights[: layout.num_samples] = allgather_rows(own[:count], mesh)
     prepared = sample if normalise is None else eqx.filter_eval_shape(normalise, sample)
-    size *= num_processes(mesh)
-    return Chunks(batches, weights, sum(counts), size, mesh, counts, prepared)
+    return dataclasses.replace(layout, batches=batches, weights=weights, sample=prepared)
