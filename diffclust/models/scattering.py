@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -73,11 +73,6 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     @abc.abstractmethod
     def most_removed(self) -> int:
         """The largest number of leading principal directions that are removed."""
-
-    @property
-    def views(self) -> "Mapping[str, AbstractScatteringModel]":
-        """The model itself, of one kind of features."""
-        return {"": self}
 
     @property
     def takes_local_contrast(self) -> bool:

@@ -111,7 +111,7 @@ class AbstractStagedModel(AbstractModel):
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     @property
-    def views(self) -> "Mapping[str, AbstractStagedModel]":
+    def views(self) -> Mapping[str, Any]:
         """Models of one kind of features each, by what the names of their arrays end in."""
         return {"": self}
 
