@@ -24,6 +24,9 @@ from diffclust.solvers.lloyd_run import Penalty, clusters_of, has_risen, refille
 from diffclust.solvers.seeding import distances_to_seeds
 from diffclust.types import Count, Key, Scalar
 
+_Start = Int[Array, " n"] | Clusters | Key
+"""A cluster for each sample, clusters, or a key that draws seeds."""
+
 
 class CompiledRun(eqx.Module):
     """The result of a compiled run.
@@ -88,7 +91,7 @@ def compiled_seeds(
 def compiled_lloyd(
     solver: Lloyd,
     batch: Batch,
-    start: Int[Array, " n"] | Clusters | Key,
+    start: _Start,
     *,
     num_clusters: int,
     penalty: Penalty = (),
@@ -117,8 +120,7 @@ def compiled_lloyd(
     Raises:
         ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
     """
-    has_penalty = bool(jax.tree.leaves(penalty))
-    _check(solver, batch, start, num_clusters, has_penalty=has_penalty)
+    _check(solver, batch, start, num_clusters, penalty)
     _validation.count(max_passes, "max_passes")
     batch = Batch(jax.vmap(solver.normalise)(batch.samples), _floating(batch))
     state, memory = _first_state(solver, batch, start, num_clusters, penalty)
@@ -161,9 +163,7 @@ def compiled_lloyd(
     return carry[2]
 
 
-def _check(
-    solver: Lloyd, batch: Batch, start: Any, num_clusters: int, *, has_penalty: bool
-) -> None:
+def _check(solver: Lloyd, batch: Batch, start: Any, num_clusters: int, penalty: Penalty) -> None:
     leaves = jax.tree.leaves(batch.samples)
     _validation.sample_arrays(leaves)
     size = leaves[0].shape[0]
@@ -172,7 +172,7 @@ def _check(
     if not isinstance(batch.weight, Tracer):
         _validation.weights(batch.weight, size, "weight", "sample")
     if isinstance(start, Clusters):
-        if has_penalty:
+        if jax.tree.leaves(penalty):
             raise ValueError("the start's clusters have weights of penalties; leave out penalty")
         if len(start) != num_clusters:
             raise ValueError(f"the start has {len(start)} clusters, num_clusters is {num_clusters}")
@@ -198,11 +198,7 @@ def _floating(batch: Batch) -> Float[Array, " n"]:
 
 
 def _first_state(
-    solver: Lloyd,
-    batch: Batch,
-    start: Int[Array, " n"] | Clusters | Key,
-    num_clusters: int,
-    penalty: Penalty,
+    solver: Lloyd, batch: Batch, start: _Start, num_clusters: int, penalty: Penalty
 ) -> tuple[LloydState, Memory]:
     """State and memory before the first pass."""
     memory = solver.init_memory(batch.weight.shape[0], num_clusters, batch.weight.dtype)
