@@ -5,7 +5,7 @@ from pathlib import Path
 from diffclust.cli.commands import fit
 from diffclust.cli.export import export, mark_export
 from diffclust.cli.options import Align, Export, Fit
-from diffclust.cli.runs import remove_staged
+from diffclust.cli.runs import GO_ON, interruption_says, remove_staged
 from diffclust.plotting import as_picture, displayable
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import staged_file
@@ -29,7 +29,7 @@ def align(options: Align) -> None:
     run = str(out / "run")
     settings = {"num_restarts": 1, **options.settings}
     fit(Fit(**{**vars(options), "out": run, "settings": settings}, clusters=1))
-    try:
+    with interruption_says(GO_ON):
         # Marked first: within its source it would be read as pictures of that.
         mark_export(out, "align", run)
         remove_staged(out / "aligned")
@@ -37,6 +37,3 @@ def align(options: Align) -> None:
         (mean,) = checkpoint.load(run).prototypes
         with staged_file(str(out / "mean.png"), overwrite=replace) as path:
             as_picture(displayable(mean, own_range=True)).save(path, format="png")
-    except KeyboardInterrupt as interrupt:
-        interrupt.args = ("go on with the same command and --resume",)
-        raise

@@ -50,6 +50,9 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 }
 """What the summary of every run has, and its types."""
 
+GO_ON = "go on with the same command and --resume"
+"""What an interruption says where it has left something to go on with."""
+
 _NEEDED_OF_SOURCE = ("source", "split", "limit", "sample_shape", "skipped")
 """What it says of every source."""
 
@@ -118,11 +121,11 @@ def new_run(
 
 
 @contextlib.contextmanager
-def after_writing(out: str) -> Iterator[None]:
-    """What is done once everything is written, which an interruption in the block says.
+def interruption_says(message: str) -> Iterator[None]:
+    """Gives an interruption of the block a message.
 
     Args:
-        out: Path of what was written.
+        message: What holds of what was done, or how to go on.
 
     Yields:
         Nothing.
@@ -130,8 +133,20 @@ def after_writing(out: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        interrupt.args = (f"{out!r} is written",)
+        interrupt.args = (message,)
         raise
+
+
+def after_writing(out: str) -> contextlib.AbstractContextManager[None]:
+    """What is done once everything is written, which an interruption in the block says.
+
+    Args:
+        out: Path of what was written.
+
+    Returns:
+        A context.
+    """
+    return interruption_says(f"{out!r} is written")
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
@@ -508,7 +523,7 @@ class SavedStates:
                 yield
         except KeyboardInterrupt as interrupt:
             if self._has_states():
-                interrupt.args = ("go on with the same command and --resume",)
+                interrupt.args = (GO_ON,)
             raise
         finally:
             if not self._has_states():

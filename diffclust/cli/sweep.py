@@ -14,6 +14,7 @@ import numpy as np
 
 from diffclust._validation import cluster_count
 from diffclust.analysis import check_evidence
+from diffclust.cli import runs
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.commands import (
     check_options,
@@ -24,18 +25,6 @@ from diffclust.cli.commands import (
     write_run,
 )
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
-from diffclust.cli.runs import (
-    environment,
-    is_run,
-    new_run,
-    partial_folder,
-    peak_memory_mb,
-    refuse_other,
-    remove_staged,
-    summary_of,
-    write_summary,
-    write_table,
-)
 from diffclust.cli.samples import check_samples, inputs_of, load_samples
 from diffclust.cli.summary import console, text_table
 from diffclust.data import Collection
@@ -147,17 +136,17 @@ def sweep(options: Sweep) -> None:
             print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))
         return
     out = Path(options.out)
-    if options.resume and not options.overwrite and is_run(out, "sweep"):
-        finished = summary_of(out)
+    if options.resume and not options.overwrite and runs.is_run(out, "sweep"):
+        finished = runs.summary_of(out)
         found = {**finished, **finished.get("source", {}), **finished.get("tried", {})}
-        refuse_other(repr(options.out), found, _asked(options))
+        runs.refuse_other(repr(options.out), found, _asked(options))
         # It may have been broken off while these were removed.
-        shutil.rmtree(partial_folder(out.absolute()), ignore_errors=True)
+        shutil.rmtree(runs.partial_folder(out.absolute()), ignore_errors=True)
         print(f"{options.out} holds a finished sweep; there is nothing to go on with")
         return
     inputs, replace = inputs_of(fits[0]), options.overwrite
     with (
-        new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
+        runs.new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
         ProgressBar(models[0].num_restarts) as bar,
     ):
         dataset = load_samples(fits[0], models[0], bar)
@@ -166,27 +155,22 @@ def sweep(options: Sweep) -> None:
             check_samples(model, dataset)
         fitter = Fitter(fits, dataset, bar)
         try:
-            if (weight := fitter.arguments.get("sample_weight")) is not None:
-                positive = f"{plural(dataset.noun)} of positive weight"
-                cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)
-            choice = choose(fits, fitter, by_grid=by_grid)
-            bar.show("writing the report")
-            _write(folder, choice, dataset, options, bar)
-        except KeyboardInterrupt as interrupt:
-            interrupt.args = ("go on with the same command and --resume",)
-            raise
+            with runs.interruption_says(runs.GO_ON):
+                if (weight := fitter.arguments.get("sample_weight")) is not None:
+                    positive = f"{plural(dataset.noun)} of positive weight"
+                    cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)
+                choice = choose(fits, fitter, by_grid=by_grid)
+                bar.show("writing the report")
+                _write(folder, choice, dataset, options, bar)
         except Exception:
             if not fitter.has_fits:
                 shutil.rmtree(fitter.folder, ignore_errors=True)
             raise
-    try:
+    with runs.interruption_says(f"{options.out} is complete; --resume removes what is beside it"):
         shutil.rmtree(fitter.folder)
         if options.resume or replace:
-            remove_staged(out.absolute())
+            runs.remove_staged(out.absolute())
         _print(options, choice)
-    except KeyboardInterrupt as interrupt:
-        interrupt.args = (f"{options.out} is complete; --resume removes what is beside it",)
-        raise
 
 
 def _asked(options: Sweep) -> dict[str, Any]:
@@ -228,7 +212,7 @@ def _write(
     columns, scores = _columns(choice, str, "{:.3f}".format, str)
     columns["chosen"] = [str(int(trial is choice.chosen)) for trial in choice.trials]
     columns |= scores
-    write_table(folder / "sweep.csv", columns, zip(*columns.values(), strict=True))
+    runs.write_table(folder / "sweep.csv", columns, zip(*columns.values(), strict=True))
     if choice.chosen is not None:
         result, fitted, chosen = choice.chosen.result, choice.chosen.options, folder / CHOSEN
         assert result is not None
@@ -249,10 +233,10 @@ def _write(
         "seed": options.seed,
         "source": {name: getattr(options, name) for name in _READ},
         "tried": {name: _asked(options)[name] for name in _TRIED},
-        "peak_memory_mb": peak_memory_mb(),
-        **environment(),
+        "peak_memory_mb": runs.peak_memory_mb(),
+        **runs.environment(),
     }
-    write_summary(folder, summary)
+    runs.write_summary(folder, summary)
 
 
 _MEANINGS = {
