@@ -145,7 +145,8 @@ class Fitter:
         about |= {name: checksum(array) for name, array in self.arguments.items()}
         about, shown = json.loads(json.dumps(about)), repr(str(self.folder))
         if self.folder.exists() and not options.resume:
-            refuse_unfinished(self.folder, "fits of a sweep", allowed=options.overwrite)
+            if not options.overwrite:
+                refuse_unfinished(self.folder, "fits of a sweep")
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         # One that was killed before its first fit may not have described itself.
@@ -249,9 +250,8 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         about = f"K = {options.clusters}", place, len(fits)
         result = fitter.fit(options, *about)
         rounding = max(rounding, _rounding_of(result))
-        trial = _trial(options, result.loss, fitter.dataset, result)
         stability = fitter.stability(options, result, *about)
-        trials.append(dataclasses.replace(trial, stability=stability))
+        trials.append(_trial(options, result.loss, fitter.dataset, result, stability=stability))
     counts, losses = zip(*[(t.options.clusters, t.value) for t in trials], strict=True)
     grounds = grounds_of_losses(counts, losses, rounding=rounding)
     return _choice("elbow", "clusters", "loss", trials, grounds)
@@ -311,9 +311,8 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     # Chosen or not, it is fitted: its stability is grounds, too.
     best, place = trials[grounds.best], (len(graphs), total)
     result = fitter.fit(best.options, f"K = {best.name}", *place)
-    fitted = _trial(best.options, best.value, dataset, result)
     stability = fitter.stability(best.options, result, best.name, *place)
-    trials[grounds.best] = dataclasses.replace(fitted, stability=stability)
+    trials[grounds.best] = _trial(best.options, best.value, dataset, result, stability=stability)
     return _choice("eigengap", "clusters", "eigengap", trials, grounds)
 
 
@@ -323,16 +322,15 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         rows, columns = options.settings["landmarks"]
         result = fitter.fit(options, f"grid {rows}x{columns}", place, len(fits))
         value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
-        trial = _trial(options, value, dataset, result)
-        trials.append(dataclasses.replace(trial, name=f"{rows}×{columns}", position=place + 1.0))
+        about = {"name": f"{rows}×{columns}", "position": place + 1.0}
+        trials.append(_trial(options, value, dataset, result, **about))
     grounds = grounds_of_evidence([t.name for t in trials], [t.value for t in trials])
     return _choice("evidence", "landmarks", "log-evidence of an image", trials, grounds)
 
 
-def _trial(
-    options: Fit, value: float, dataset: Collection, clusters: Result | PointClusters | None
-) -> Trial:
-    scores, count = {}, options.clusters
+def _trial(options: Fit, value: float, dataset: Collection, clusters: Any, **more: Any) -> Trial:
+    """A trial with its scores; it is named by its number of clusters where no name is given."""
+    about = {"name": str(options.clusters), "position": float(options.clusters), **more}
     if clusters is not None and dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, clusters.assignments)
-    return Trial(str(count), float(count), options, float(value), clusters, scores)
+        about["scores"] = metrics.scores(dataset.labels, clusters.assignments)
+    return Trial(options=options, value=float(value), clusters=clusters, **about)

@@ -33,8 +33,8 @@ from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
 
-_FROM_FIRST = ("rate", "seconds")
-"""Options that are taken from the first recording where they are not given."""
+OF_RECORDINGS = ("rate", "seconds")
+"""Options of how recordings are read, which are taken from these where they are not given."""
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
@@ -57,10 +57,9 @@ _NEEDED_OF_SOURCE = ("source", "split", "limit", "sample_shape", "skipped")
 """What it says of every source."""
 
 
-@contextlib.contextmanager
 def new_folder(
     out: str, kind: str, is_one: Callable[[Path], bool], inputs: Iterable[str], *, overwrite: bool
-) -> Iterator[Path]:
+) -> contextlib.AbstractContextManager[Path]:
     """A folder to write, which takes its place only when the block ends without an error.
 
     Args:
@@ -70,8 +69,8 @@ def new_folder(
         inputs: Files and folders that are read, and so must not be replaced. They need not exist.
         overwrite: Whether one that is there is replaced.
 
-    Yields:
-        The folder to write into.
+    Returns:
+        A context, which gives the folder to write into.
 
     Raises:
         ValueError: If something else is there, or an input.
@@ -81,8 +80,7 @@ def new_folder(
     for path in inputs:
         if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(target):
             raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
-    with staged(target, replace=overwrite) as folder:
-        yield folder
+    return staged(target, replace=overwrite)
 
 
 def refuse_read(out: str, sources: Iterable[str]) -> None:
@@ -390,21 +388,20 @@ def partial_folder(out: Path) -> Path:
     return former if former.exists() else Path(f"{out}.partial")
 
 
-def refuse_unfinished(folder: Path, what: str, *, allowed: bool) -> None:
-    """Refuses to replace an interrupted fit unless an option says so.
+def refuse_unfinished(folder: Path, what: str) -> None:
+    """Refuses to replace an interrupted fit, where no option says so.
 
     Args:
         folder: The folder from `partial_folder`.
         what: What it holds, for the message.
-        allowed: Whether `--resume` or `--overwrite` says what to do.
 
     Raises:
-        ValueError: If it is there and nothing is said.
+        ValueError: If it is there.
     """
     states = folder / "states"
     left = states.iterdir() if states.is_dir() else folder.glob("*")
     # What orbax began to write and did not finish is nothing to go on with.
-    if not allowed and any(".orbax-checkpoint-tmp" not in path.name for path in left):
+    if any(".orbax-checkpoint-tmp" not in path.name for path in left):
         raise ValueError(
             f"{str(folder)!r} holds {what} that was broken off; go on with it by --resume, or "
             "replace it with --overwrite"
@@ -460,9 +457,8 @@ class SavedStates:
                 pass
         if options.resume and not options.overwrite and is_run(self._out):
             self._check_finished()
-        allowed = self.is_done() or options.resume or options.overwrite
-        refuse_unfinished(self._folder, "a fit", allowed=allowed)
-        if not allowed:
+        if not (options.resume or options.overwrite):
+            refuse_unfinished(self._folder, "a fit")
             self.remove()
 
     def _check_finished(self) -> None:
@@ -477,9 +473,8 @@ class SavedStates:
             # A mask is compared by its file.
             settings = {name: value for name, value in settings.items() if name not in source}
             found |= {name: summary["asked"].get(name) for name in settings}
-        given = {"method", "seed", *source} - {
-            n for n in _FROM_FIRST if vars(options).get(n) is None
-        }
+        given = {"method", "seed", *source}
+        given -= {name for name in OF_RECORDINGS if getattr(options, name) is None}
         asked = {"k": options.clusters} | {n: v for n, v in vars(options).items() if n in given}
         asked = json.loads(json.dumps(asked | settings))
         refuse_other(shown, found, asked)

@@ -15,7 +15,7 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
-from diffclust.cli.runs import SavedRun, checksum, file_names, read_run, summary_of
+from diffclust.cli.runs import OF_RECORDINGS, SavedRun, checksum, file_names, read_run, summary_of
 from diffclust.data import (
     Collection,
     DataError,
@@ -38,9 +38,6 @@ from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
-
-_AUDIO = ("rate", "seconds")
-"""What a summary holds of how samples were made of files, beside their shape."""
 
 _REMEDY = "say where they are to 'diffclust export' or 'review' with --source"
 
@@ -134,7 +131,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             f"{'./' + source!r} for a folder"
         )
     if options.stream or (not is_set and outgrows_memory(source, size=size, limit=limit)):
-        _refuse_options(options, _AUDIO, "recordings, and these are pictures")
+        _refuse_options(options, OF_RECORDINGS, "recordings, and these are pictures")
         map_large_blocks()
         dataset = open_stream(source, **common)
         needed = 4 * math.prod(dataset.samples.shape) / 2**30
@@ -191,19 +188,17 @@ def load_table(
     Raises:
         ValueError: If they cannot be read, or an option is for other samples.
     """
-    for_images = ("split", "size", "pad", "channels", *_AUDIO, "stream", "skip_bad")
-    these = "shapes"
-    if model.descriptor.sample_kind == "series":
-        these = "series"
+    for_images = ("split", "size", "pad", "channels", *OF_RECORDINGS, "stream", "skip_bad")
+    these = plural(model.descriptor.sample_kind)
+    if these == "series":
         _refuse_options(options, ("labels",), "a table of landmarks, and these are series")
     _refuse_options(options, for_images, f"images, and these are {these}")
-    if these == "shapes":
-        loaded = load_landmarks(options.source, labels=options.labels)
-        if isinstance(options, Predict):
-            known = summary_of(Path(options.model)).get("source", {})
-            loaded = _in_order(loaded, known.get("landmark_names"), options.source)
-    else:
-        loaded = load_series(options.source, length=length)
+    if these == "series":
+        return load_series(options.source, length=length).limit(options.limit, options.seed)
+    loaded = load_landmarks(options.source, labels=options.labels)
+    if isinstance(options, Predict):
+        known = summary_of(Path(options.model)).get("source", {})
+        loaded = _in_order(loaded, known.get("landmark_names"), options.source)
     return loaded.limit(options.limit, options.seed)
 
 
@@ -322,7 +317,9 @@ def as_fitted(options: Predict) -> Predict:
     known = summary_of(Path(options.model)).get("source", {})
     wanted = {"pad": options.pad or known.get("pad", False)}
     if os.path.isdir(options.source):
-        wanted |= {name: known.get(name) for name in _AUDIO if getattr(options, name) is None}
+        wanted |= {
+            name: known.get(name) for name in OF_RECORDINGS if getattr(options, name) is None
+        }
     return dataclasses.replace(options, **wanted)
 
 
@@ -353,7 +350,7 @@ def reload_samples(
         seed=run.summary["seed"],
         skip_bad=bool(about["skipped"]),
         pad=about.get("pad", False),
-        **{name: about[name] for name in _AUDIO if about.get(name) is not None},
+        **{name: about[name] for name in OF_RECORDINGS if about.get(name) is not None},
     )
     try:
         dataset = load_samples(options, result, bar)
@@ -373,9 +370,8 @@ def reload_samples(
 
 def _refuse_options(options: Fit | Predict, names: Sequence[str], of_what: str) -> None:
     """Refuses options that have no meaning for these samples."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
-        if name in defaults and getattr(options, name) != defaults[name]:
+        if getattr(options, name, None) != getattr(type(options), name, None):
             raise ValueError(f"{option(name)} is for {of_what}; leave it out")
 
 
