@@ -80,18 +80,17 @@ def compare(options: Compare) -> None:
             f"--out must end in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}, not {options.out!r}"
         )
     comparison = compare_runs([read_run(run) for run in options.runs])
-    if options.out is not None:
-        refuse_read(options.out, options.runs)
-        with staged_file(options.out, overwrite=options.overwrite) as path:
-            if ending == ".html":
-                path.write_text(comparison_page(comparison), "utf-8")
-            elif ending == ".png":
-                comparison_figure(comparison).savefig(path, format="png", dpi=150)
-            else:
-                _write_csv(path, comparison)
     if options.out is None:
         _print(comparison)
         return
+    refuse_read(options.out, options.runs)
+    with staged_file(options.out, overwrite=options.overwrite) as path:
+        if ending == ".html":
+            path.write_text(comparison_page(comparison), "utf-8")
+        elif ending == ".png":
+            comparison_figure(comparison).savefig(path, format="png", dpi=150)
+        else:
+            _write_csv(path, comparison)
     with after_writing(options.out):
         _print(comparison)
         print(f"comparison: {plain(options.out)}")
