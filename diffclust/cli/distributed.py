@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-import json
+import itertools
 import os
 import sys
 import time
@@ -28,7 +28,7 @@ from diffclust.models import AbstractModel
 from diffclust.parallel import data_mesh, start_processes
 from diffclust.parallel.processes import (
     ProcessError,
-    allgather_bytes,
+    allgather_objects,
     allgather_rows,
     own_share,
     raise_everywhere,
@@ -81,7 +81,7 @@ class Processes:
         Returns:
             The value of process 0.
         """
-        return value if self.mesh is None else bool(allgather_bytes(b"1" if value else b"")[0])
+        return value if self.mesh is None else allgather_objects(value)[0]
 
     def snapshots(self, folder: SnapshotFolder | None) -> Any:
         """The snapshots that are passed to `model.fit`.
@@ -190,9 +190,8 @@ class Processes:
     def _gather(self, own: Dataset, options: Fit) -> tuple[Dataset, Dataset]:
         """This process's pictures, as many channels as all have, and all of the folder."""
         assert own.paths is not None
-        about = {"shape": own.images.shape[1:], "paths": own.paths, "skipped": own.skipped}
-        parts = [json.loads(part) for part in allgather_bytes(json.dumps(about).encode())]
-        shapes = [tuple(part["shape"]) for part in parts]
+        about = own.images.shape[1:], own.paths, own.skipped
+        shapes, paths, skipped = zip(*allgather_objects(about), strict=True)
         sizes = sorted({f"{width}x{height}" for height, width, _ in shapes})
         if len(sizes) > 1:
             raise DataError(
@@ -203,17 +202,17 @@ class Processes:
         pixels = np.asarray(own.images)
         if pixels.shape[3] != depth:
             pixels = np.stack([convert_channels(image, depth) for image in pixels])
-        paths = [path for part in parts for path in part["paths"]]
+        every = tuple(itertools.chain(*paths))
         images = _SharedImages(
-            map(Path, paths), shape=(height, width, depth), size=samples.size_of(options)
+            map(Path, every), shape=(height, width, depth), size=samples.size_of(options)
         )
         images.known_checksum = _checksum(pixels)
         everything = dataclasses.replace(
             own,
             images=images,
             labels=None if own.labels is None else allgather_rows(own.labels, self.mesh),
-            paths=tuple(paths),
-            skipped=tuple(path for part in parts for path in part["skipped"]),
+            paths=every,
+            skipped=tuple(itertools.chain(*skipped)),
             indices=allgather_rows(own.indices, self.mesh),
         )
         return dataclasses.replace(own, images=pixels), everything
@@ -236,7 +235,7 @@ def _checksum(pixels: np.ndarray) -> int:
     value = 0
     for number in range(jax.process_count()):
         own = zlib.crc32(np.ascontiguousarray(pixels).data, value)
-        value = int(allgather_bytes(str(own).encode())[number])
+        value = allgather_objects(own)[number]
     return value
 
 
