@@ -10,15 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from diffclust.cli import runs
 from diffclust.cli.options import Export, What
-from diffclust.cli.runs import (
-    SavedRun,
-    after_writing,
-    new_folder,
-    read_run,
-    refuse_read,
-    write_table,
-)
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
@@ -38,7 +31,7 @@ class _Export:
 
     path: Path
     ending: str
-    run: SavedRun
+    run: runs.SavedRun
     options: Export
     bar: ProgressBar
 
@@ -79,19 +72,19 @@ def export(options: Export) -> None:
     ending = _ending(options, endings)
     if options.link and options.what != "folders":
         raise ValueError("--link is for --what folders; leave it out")
-    run, out, replace = read_run(options.run), options.out, options.overwrite
+    run, out, replace = runs.read_run(options.run), options.out, options.overwrite
     if ending:
-        refuse_read(out, [str(run.folder), *_sources(run, options.source)])
+        runs.refuse_read(out, [str(run.folder), *_sources(run, options.source)])
         target = staged_file(out, overwrite=replace)
     else:
         target = export_folder(run, options.what, out, options.source, overwrite=replace)
     with target as path, ProgressBar() as bar:
         message = write(_Export(path, ending, run, options, bar))
-    with after_writing(options.out):
+    with runs.after_writing(options.out):
         print(f"{message}: {plain(options.out)}")
 
 
-def _sources(run: SavedRun, source: str | None) -> list[str]:
+def _sources(run: runs.SavedRun, source: str | None) -> list[str]:
     """The files and folders that a run's samples were read from, which must not be replaced."""
     of_run = run.located(run.summary["source"]["source"])
     return [of_run] if source is None else [of_run, source]
@@ -99,7 +92,7 @@ def _sources(run: SavedRun, source: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def export_folder(
-    run: SavedRun, what: str, out: str, source: str | None, *, overwrite: bool
+    run: runs.SavedRun, what: str, out: str, source: str | None, *, overwrite: bool
 ) -> Iterator[Path]:
     """A folder for an export, which takes its place only when the block ends without an error.
 
@@ -118,7 +111,7 @@ def export_folder(
         OSError: If it cannot be written.
     """
     inputs = [str(run.folder), *_sources(run, source)]
-    with new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
+    with runs.new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
         yield folder
         mark_export(folder, what, str(run.folder))
 
@@ -176,12 +169,14 @@ def _params(job: _Export) -> str:
     else:
         header = ["index", "cluster", *(f"param_{i}" for i in range(params.shape[1]))]
         samples = zip(run.indices.tolist(), run.clusters.tolist(), params, strict=True)
-        write_table(job.path, header, ([i, cluster, *map(str, p)] for i, cluster, p in samples))
+        runs.write_table(
+            job.path, header, ([i, cluster, *map(str, p)] for i, cluster, p in samples)
+        )
     return f"{job.samples()}, {params.shape[1]} params each"
 
 
 def assign_again(
-    run: SavedRun, result: Result, source: str | None, bar: ProgressBar
+    run: runs.SavedRun, result: Result, source: str | None, bar: ProgressBar
 ) -> tuple[Result, Collection]:
     """The result, assigned to the run's samples, and these.
 
