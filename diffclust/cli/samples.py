@@ -265,15 +265,12 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """
     arguments = {}
     if options.weights is not None:
-        total, limit = len(dataset) + len(dataset.skipped), options.limit
-        if limit is not None or (dataset.indices >= total).any():
+        drawn = None if options.limit is None else (options.limit, options.seed)
+        total = len(dataset) + len(dataset.skipped)
+        if drawn is not None or (dataset.indices >= total).any():
             total = None  # the set is drawn from a larger one, of unknown size
-        arguments["sample_weight"] = load_weights(
-            options.weights,
-            dataset.indices,
-            total=total,
-            drawn=None if limit is None else (limit, options.seed),
-        )
+        weights = load_weights(options.weights, dataset.indices, total=total, drawn=drawn)
+        arguments["sample_weight"] = weights
     if options.start is not None:
         arguments["assignments"] = _clusters_of(options, dataset)
     return arguments
@@ -341,29 +338,22 @@ def reload_samples(
         ValueError: If they cannot be read, or are others than those of the run.
     """
     about = run.summary["source"]
-    options = Predict(
-        str(run.folder),
-        run.located(about["source"]) if source is None else source,
-        "",
-        split=about["split"],
-        limit=about["limit"],
-        seed=run.summary["seed"],
-        skip_bad=bool(about["skipped"]),
-        pad=about.get("pad", False),
-        **{name: about[name] for name in OF_RECORDINGS if about.get(name) is not None},
-    )
+    place = run.located(about["source"]) if source is None else source
+    # Earlier runs do not have all of them.
+    given = {n: about[n] for n in ("split", "limit", "pad", *OF_RECORDINGS) if n in about}
+    given |= {"seed": run.summary["seed"], "skip_bad": bool(about["skipped"])}
     try:
-        dataset = load_samples(options, result, bar)
+        dataset = load_samples(Predict(str(run.folder), place, "", **given), result, bar)
     except DataError as error:
-        about = str(error).removesuffix(".")
-        raise ValueError(f"{about}; if they are elsewhere now, {_REMEDY}") from error
+        wrong = str(error).removesuffix(".")
+        raise ValueError(f"{wrong}; if they are elsewhere now, {_REMEDY}") from error
     same = file_names(dataset.places[1]) == file_names(run.places)
-    # Earlier runs do not have it.
-    known = None if isinstance(dataset.samples, ImageSource) else about.get("crc32")
-    same &= known is None or checksum(dataset.samples) == known
-    if not same or not np.array_equal(dataset.indices, run.indices):
+    same &= np.array_equal(dataset.indices, run.indices)
+    if not isinstance(dataset.samples, ImageSource) and about.get("crc32") is not None:
+        same &= checksum(dataset.samples) == about["crc32"]
+    if not same:
         raise ValueError(
-            f"{options.source!r} no longer holds the {plural(dataset.noun)} of this run; {_REMEDY}"
+            f"{place!r} no longer holds the {plural(dataset.noun)} of this run; {_REMEDY}"
         )
     return dataset
 
