@@ -262,13 +262,12 @@ def predict(options: Predict) -> None:
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")
-        about: dict[str, Any] = {"command": "predict", "labels": labels}
-        model = os.path.abspath(options.model)
-        about["more"] = {
-            "model": model,
+        more = {
+            "model": os.path.abspath(options.model),
             "model_crc32": checkpoint.prototypes_checksum(fitted),
             "cluster_labels": options.cluster_labels,
         }
+        about = {"command": "predict", "more": more, "labels": labels}
         about["title"] = f"{dataset.name}, assigned by a model that was fitted before"
         summary = write_run(folder, result, dataset, options, **about)
     with runs.after_writing(options.out):
