@@ -63,6 +63,8 @@ Size = Annotated[str | None, _optional("PIXELS", "(default: as they are)")]
 Channels = Annotated[Literal[1, 3] | None, _optional("{1,3}", "(default: as they are)")]
 ChunkSize = Annotated[int | None, _optional("N", "(default: from the device's memory)")]
 Maps = Annotated[int, arg(metavar="N")]
+Methods = Annotated[str | None, _optional("METHOD[,METHOD...]", f"(of {_COMPARABLE})")]
+Grids = Annotated[str | None, _optional("GRID[,GRID...]", f"(with {', '.join(HAVING_GRIDS)})")]
 Rate = Annotated[int | None, _optional("HZ")]
 Seconds = Annotated[float | None, _optional("S")]
 Settings = Mapping[str, Any]
@@ -212,9 +214,7 @@ class Fit(_Clustering):
     start: Run = None
     checkpoint_every: Annotated[float, arg(metavar="SECONDS")] = 60.0
     checkpoints_kept: Annotated[int, arg(metavar="N")] = 2
-    compare_with: Annotated[str | None, _optional("METHOD[,METHOD...]", f"(of {_COMPARABLE})")] = (
-        None
-    )
+    compare_with: Methods = None
     no_report: Flag = False
     distribution: Annotated[ProcessOptions, arg(name="")] = ProcessOptions()
 
@@ -305,9 +305,7 @@ class Sweep(_Clustering):
 
     clusters: Annotated[str, arg(name="k", aliases=["-k"], metavar="K-K|K,K,...")]
     out: Folder = "diffclust-sweep"
-    grids: Annotated[
-        str | None, _optional("GRID[,GRID...]", f"(with {', '.join(HAVING_GRIDS)})")
-    ] = None
+    grids: Grids = None
 
 
 @dataclasses.dataclass(frozen=True)
