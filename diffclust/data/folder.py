@@ -397,10 +397,6 @@ def choose_files(
     indices = indices[len(indices) * number // parts : len(indices) * (number + 1) // parts]
     labels = None if codes is None else codes[indices]
     chosen = [paths[i] for i in indices]
-    listing = Listing(
-        [root / path for path in chosen],
-        [repr(str(path)) for path in chosen],
-        f"folder {str(root)!r}",
-        noun,
-    )
+    files, names = [root / path for path in chosen], [repr(str(path)) for path in chosen]
+    listing = Listing(files, names, f"folder {str(root)!r}", noun)
     return FolderFiles(root, listing, indices, labels, label_names)
