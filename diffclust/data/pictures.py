@@ -55,24 +55,24 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
 
     if isinstance(source, Path) and source.exists() and not source.is_file():
         raise FileError("no regular file")
+    begins = b""
     try:
         # From a path, Pillow maps an uncompressed TIFF, and mixes up its rows if EXIF turns it.
         opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)
-        with opened as file, Image.open(file, formats=PILLOW_FORMATS) as picture:
-            _check_picture(picture)
-            if size is not None:
-                # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the time;
-                # twice the wanted size leaves the resizing something to average.
-                picture.draft(None, (2 * max(size), 2 * max(size)))
-            picture.load()
-            return _to_pixels(picture, size)
+        with opened as file:
+            begins = file.read(len(_LFS_POINTER))
+            file.seek(0)
+            with Image.open(file, formats=PILLOW_FORMATS) as picture:
+                _check_picture(picture)
+                if size is not None:
+                    # JPEG can be decoded at a half, a quarter or an eighth in a fraction of the
+                    # time; twice the wanted size leaves the resizing something to average.
+                    picture.draft(None, (2 * max(size), 2 * max(size)))
+                picture.load()
+                return _to_pixels(picture, size)
     except FileError:
         raise
     except UnidentifiedImageError as error:
-        opened = source.open("rb") if isinstance(source, Path) else contextlib.nullcontext(source)
-        with opened as file:
-            file.seek(0)
-            begins = file.read(len(_LFS_POINTER))
         if begins == _LFS_POINTER:
             raise FileError("a pointer of Git LFS; fetch its content with git lfs pull") from error
         raise FileError(f"not a {_FORMAT_NAMES} image" if begins else "empty") from error
