@@ -64,18 +64,15 @@ def load_landmarks(
         raise DataError(
             f"{where} must be [n, k, 2 or 3]: got {list(landmarks.shape)}; coordinates come last."
         )
-    codes, names = encode_labels(_labels(stored, labels, len(landmarks), path))
+    codes, label_names = encode_labels(_labels(stored, labels, len(landmarks), path))
+    columns = {
+        key: as_column(values) if isinstance(values, list) else values
+        for key, values in stored.columns.items()
+    }
     return LandmarkSet(
-        landmarks=landmarks,
-        names=stored.names,
+        **{**vars(stored), "landmarks": landmarks, "columns": columns},
         labels=codes,
-        label_names=names,
-        landmark_names=stored.landmark_names,
-        columns={
-            key: as_column(values) if isinstance(values, list) else values
-            for key, values in stored.columns.items()
-        },
-        scales=stored.scales,
+        label_names=label_names,
         name=path.stem if name is None else name,
         path=str(path),
     )
