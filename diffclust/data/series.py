@@ -81,9 +81,8 @@ def load_series(
     if given is not None:
         remedy = "pass those of these series"
         given = check_labels(given, len(series), "labels", noun="series", remedy=remedy)
-    codes, names = encode_labels(given)
     stem = path.stem if name is None else name
-    return SeriesSet(series, codes, names, name=stem, path=str(path))
+    return SeriesSet(series, *encode_labels(given), name=stem, path=str(path))
 
 
 def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:

@@ -12,7 +12,7 @@ import numpy as np
 from diffclust.data import audio
 from diffclust.data.arrays import LoadOptions, LoadSettings, fit_images
 from diffclust.data.audio import load_recordings
-from diffclust.data.dataset import DataError, Dataset
+from diffclust.data.dataset import DataError, Dataset, encode_labels
 from diffclust.data.files import is_idx, load_array, read_archive
 from diffclust.data.folder import kinds_in, load_folder
 from diffclust.data.generated import affine_mnist, affnist_like, diffeo_mnist, mnist_color
@@ -229,9 +229,5 @@ def load_digits() -> Dataset:
     assert spec.origin is not None
     file = Path(spec.origin).with_name("datasets") / "data" / "digits.csv.gz"
     table = np.loadtxt(file, delimiter=",")
-    return Dataset(
-        images=(table[:, :-1].reshape(-1, 8, 8, 1) / 16.0).astype(np.float32),
-        labels=table[:, -1].astype(np.int64),
-        label_names=tuple(str(label) for label in range(10)),
-        name="digits",
-    )
+    images = (table[:, :-1].reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
+    return Dataset(images, *encode_labels(table[:, -1].astype(np.int64)), name="digits")

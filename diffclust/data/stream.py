@@ -348,10 +348,9 @@ def open_stream(source: str | Path, **settings: Unpack[LoadSettings]) -> Dataset
     if path.is_dir():
         return _open_folder(choose_files(path, find_pictures(path), options), options)
     images, labels = _open_file(path, options.split)
-    codes, names = encode_labels(labels)
     if options.size is not None or options.channels is not None:
         images = FittedImages(images, size=options.size, channels=options.channels)
-    dataset = Dataset(images=images, labels=codes, label_names=names, name=path.stem)
+    dataset = Dataset(images, *encode_labels(labels), name=path.stem)
     return dataset.limit(options.limit, options.seed)
 
 
