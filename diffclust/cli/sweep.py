@@ -14,16 +14,8 @@ import numpy as np
 
 from diffclust._validation import cluster_count
 from diffclust.analysis import check_evidence
-from diffclust.cli import runs
+from diffclust.cli import commands, runs
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
-from diffclust.cli.commands import (
-    check_options,
-    make_model,
-    rehearse_fit,
-    short_fit,
-    with_movement,
-    write_run,
-)
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
 from diffclust.cli.samples import check_samples, inputs_of, load_samples
 from diffclust.cli.summary import console, text_table
@@ -125,9 +117,9 @@ def sweep(options: Sweep) -> None:
         FitError: If a fit breaks down.
         OSError: If something cannot be read or written.
     """
-    check_options(options)
+    commands.check_options(options)
     fits = fits_of(options)
-    models = [make_model(fit) for fit in fits]
+    models = [commands.make_model(fit) for fit in fits]
     by_grid = options.grids is not None
     for model in models if by_grid else ():
         check_evidence(model)
@@ -185,11 +177,11 @@ def _describe(
     by_graph = models[0].descriptor.selection == "eigengap"
     # One for each graph, and that of the K that is chosen.
     number = len(fits_of_graphs(fits)) + 1 if by_graph else len(fits)
-    cost = short_fit(models[-1], dataset)
+    cost = commands.short_fit(models[-1], dataset)
     if cost is not None:
         cost += " each"
     else:
-        ends = [rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)[by_graph:]]
+        ends = [commands.rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)[by_graph:]]
         least, most = (
             duration(number * sum(getattr(cost, name) for cost in ends) / len(ends))
             for name in ("least", "most")
@@ -216,10 +208,10 @@ def _write(
     if choice.chosen is not None:
         result, fitted, chosen = choice.chosen.result, choice.chosen.options, folder / CHOSEN
         assert result is not None
-        result = with_movement(result, fitted, dataset, bar)
+        result = commands.with_movement(result, fitted, dataset, bar)
         chosen.mkdir()
         checkpoint.save(chosen / "model", result)
-        write_run(chosen, result, dataset, fitted)
+        commands.write_run(chosen, result, dataset, fitted)
     (folder / "report.html").write_text(sweep_page(choice, dataset, options), "utf-8")
     summary = {
         "method": options.method,
@@ -247,13 +239,11 @@ _MEANINGS = {
 }
 
 Columns = dict[str, list[str]]
+Format = Callable[[float], str]
 
 
 def _columns(
-    choice: Choice,
-    value: Callable[[float], str],
-    seconds: Callable[[float], str] = str,
-    score: Callable[[float], str] = "{:.3f}".format,
+    choice: Choice, value: Format, seconds: Format = str, score: Format = "{:.3f}".format
 ) -> tuple[Columns, Columns]:
     """Columns of texts by their names, and those of the scores, if there are any."""
     trials = choice.trials
