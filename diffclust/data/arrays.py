@@ -246,18 +246,14 @@ def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
     """
     from PIL import Image, ImageOps
 
-    height, width = size
+    (height, width), method = size, Image.Resampling.BILINEAR
     if not isinstance(size, PaddedSize):
-        return ImageOps.fit(picture, (width, height), method=Image.Resampling.BILINEAR)
+        return ImageOps.fit(picture, (width, height), method=method)
     pixels = np.asarray(picture)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    colour = np.median(border, axis=0).astype(pixels.dtype)
-    return ImageOps.pad(
-        picture,
-        (width, height),
-        method=Image.Resampling.BILINEAR,
-        color=tuple(colour.tolist()) if colour.ndim else colour.item(),
-    )
+    median = np.median(border, axis=0).astype(pixels.dtype)
+    colour = tuple(median.tolist()) if median.ndim else median.item()
+    return ImageOps.pad(picture, (width, height), method=method, color=colour)
 
 
 def convert_channels(images: np.ndarray, channels: int | None) -> np.ndarray:
@@ -303,14 +299,7 @@ def fit_images(
     return np.clip(fitted, 0.0, 1.0, out=fitted)
 
 
-def check_labels(
-    labels: np.ndarray,
-    n: int,
-    where: str,
-    *,
-    noun: str = "images",
-    remedy: str = "for one-hot rows save their argmax",
-) -> np.ndarray:
+def check_labels(labels: np.ndarray, n: int, where: str, *, noun: str = "images") -> np.ndarray:
     """Refuse labels that are not one integer or string for each sample.
 
     Args:
@@ -318,7 +307,6 @@ def check_labels(
         n: Number of samples.
         where: What an error calls the labels.
         noun: What it calls the samples.
-        remedy: What it says would do where there are more or fewer.
 
     Returns:
         Labels `[n]` of integers or strings.
@@ -330,6 +318,10 @@ def check_labels(
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (n,):
+        of_images = noun == "images"
+        remedy = (
+            "for one-hot rows save their argmax" if of_images else f"pass those of these {noun}"
+        )
         raise DataError(
             f"{where} must hold one label for each of the {n} {noun}: got shape "
             f"{list(labels.shape)}; {remedy}."

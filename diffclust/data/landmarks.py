@@ -118,7 +118,7 @@ def _labels(
         # Numbers with a fraction are no classes: of these, what the text file says.
         values = as_column(given)
         given = np.array(given, dtype=np.str_) if values.dtype.kind == "f" else values
-    checked = check_labels(given, n, what, noun="shapes", remedy="pass those of these shapes")
+    checked = check_labels(given, n, what, noun="shapes")
     if checked.dtype.kind == "U" and (empty := np.flatnonzero(checked == "")).size:
         unnamed = empty.tolist()
         names = unnamed if stored.names is None else [repr(stored.names[i]) for i in unnamed]
@@ -158,14 +158,15 @@ def read_npz(path: Path) -> StoredLandmarks:
         )
     landmarks = arrays.pop(key)
     n, k = (*landmarks.shape[:2], 0, 0)[:2]
-    of_landmarks = arrays.pop("landmark_names", None)
-    columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
     names, landmark_names = (
-        None if array is None or array.ndim != 1 else tuple(map(str, array.tolist()))
-        for array in (columns.pop("names", None), of_landmarks)
+        tuple(map(str, array.tolist())) if array is not None and array.shape == (count,) else None
+        for array, count in (
+            (arrays.pop("names", None), n),
+            (arrays.pop("landmark_names", None), k),
+        )
     )
-    fits = landmark_names is not None and len(landmark_names) == k
-    return StoredLandmarks(landmarks, names, landmark_names if fits else None, columns)
+    columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
+    return StoredLandmarks(landmarks, names, landmark_names, columns)
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:

@@ -79,8 +79,7 @@ def load_series(
     series = np.pad(series, ((0, 0), (0, missing), (0, 0)), constant_values=np.nan)
     given = own if labels is None else np.asarray(labels)
     if given is not None:
-        remedy = "pass those of these series"
-        given = check_labels(given, len(series), "labels", noun="series", remedy=remedy)
+        given = check_labels(given, len(series), "labels", noun="series")
     stem = path.stem if name is None else name
     return SeriesSet(series, *encode_labels(given), name=stem, path=str(path))
 
