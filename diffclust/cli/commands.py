@@ -155,13 +155,9 @@ def _fit(
         **processes.local_arguments(arguments, own, dataset),
     )
     if methods:
+        weight, follow = arguments.get("sample_weight"), bar.following()
         others = fit_from_common_start(
-            result,
-            dataset.samples,
-            methods,
-            key=key,
-            sample_weight=arguments.get("sample_weight"),
-            callback=bar.following(),
+            result, dataset.samples, methods, key=key, sample_weight=weight, callback=follow
         )
     if processes.mesh is None:
         result = with_movement(result, options, dataset, bar)

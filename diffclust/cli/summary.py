@@ -136,12 +136,11 @@ def _changes(result: Result) -> str:
 def _clusters(result: Result, dataset: Collection, distance: str) -> Any:
     counts, names, labels = result.counts, dataset.label_names, dataset.labels
     members = [result.assignments == cluster for cluster in range(min(len(counts), _MOST_ROWS))]
+    means = [f"{result.distances[own].mean():.4g}" if own.any() else "" for own in members]
     columns = {
         "cluster": [str(cluster) for cluster in range(len(members))],
         methods.plural(dataset.noun): [str(counts[cluster]) for cluster in range(len(members))],
-        f"mean {distance}": [
-            f"{result.distances[own].mean():.4g}" if own.any() else "" for own in members
-        ],
+        f"mean {distance}": means,
     }
     if labels is not None and names:
         classes = [np.bincount(labels[own], minlength=len(names)) for own in members]

@@ -182,10 +182,8 @@ def _describe(
         cost += " each"
     else:
         ends = [commands.rehearse_fit(fits[i], models[i], dataset, bar) for i in (0, -1)[by_graph:]]
-        least, most = (
-            duration(number * sum(getattr(cost, name) for cost in ends) / len(ends))
-            for name in ("least", "most")
-        )
+        mean = np.mean([(cost.least, cost.most) for cost in ends], axis=0)
+        least, most = (duration(number * seconds) for seconds in mean)
         cost = f"{least} to {most}"
     if not by_graph:
         cost += ", and second fits for the stability"
