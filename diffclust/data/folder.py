@@ -331,15 +331,14 @@ class FolderFiles:
         Returns:
             The images in the order of the files, with labels where there are classes.
         """
-        paths = [str(path) for path in self.listing.items]
-        skipped = np.delete(np.arange(len(paths)), kept)
+        paths = np.array([str(path) for path in self.listing.items], object)
         return Dataset(
             images=images,
             labels=None if self.labels is None else self.labels[kept],
             label_names=self.label_names,
-            paths=tuple(paths[i] for i in kept),
+            paths=tuple(paths[kept]),
             name=self.root.resolve().name or self.listing.noun,
-            skipped=tuple(paths[i] for i in skipped),
+            skipped=tuple(np.delete(paths, kept)),
             indices=self.indices[kept],
         )
 

@@ -80,12 +80,9 @@ def read_csv(path: Path) -> StoredLandmarks:
     if not points:
         raise DataError(f"{str(path)!r} holds a header and no rows; give one row a landmark.")
     order = _landmark_names(points, path)
-    return StoredLandmarks(
-        np.array([[known[name][0] for name in order] for known in points.values()]),
-        tuple(points),
-        tuple(order),
-        {key: [one[key] for one in further.values()] for key in next(iter(further.values()))},
-    )
+    landmarks = np.array([[known[name][0] for name in order] for known in points.values()])
+    columns = {key: [one[key] for one in further.values()] for key in next(iter(further.values()))}
+    return StoredLandmarks(landmarks, tuple(points), tuple(order), columns)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:

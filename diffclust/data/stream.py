@@ -470,12 +470,8 @@ def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
             shown = intensities(pixels, options.channels or pixels.shape[2])[None]
             faults.append((False, not shown.any(), uniform(shown)[0]))
             kept.append(position)
-    height, width, depth = shape
-    images = FolderImages(
-        [files.listing.items[i] for i in kept],
-        shape=(height, width, options.channels or depth),
-        size=options.target,
-    )
+    shape = (*shape[:2], options.channels or shape[2])
+    images = FolderImages([files.listing.items[i] for i in kept], shape=shape, size=options.target)
     # Without these, all files would be decoded once more. Pixels of files are always finite.
     images.faults = Faults(*map(np.flatnonzero, np.array(faults).T))
     return files.dataset(images, np.array(kept, np.int64))
