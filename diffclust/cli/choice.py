@@ -13,15 +13,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from diffclust import metrics
-from diffclust.analysis import (
-    Grounds,
-    clusters_of_leading,
-    evidence_of,
-    grounds_of_evidence,
-    grounds_of_gaps,
-    grounds_of_losses,
-)
+from diffclust import analysis, metrics
+from diffclust.analysis import Grounds
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import checksum, partial_folder, refuse_unfinished
@@ -253,7 +246,7 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         stability = fitter.stability(options, result, *about)
         trials.append(_trial(options, result.loss, fitter.dataset, result, stability=stability))
     counts, losses = zip(*[(t.options.clusters, t.value) for t in trials], strict=True)
-    grounds = grounds_of_losses(counts, losses, rounding=rounding)
+    grounds = analysis.grounds_of_losses(counts, losses, rounding=rounding)
     return _choice("elbow", "clusters", "loss", trials, grounds)
 
 
@@ -303,10 +296,10 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         own = dict(enumerate(-np.diff(eigenvalues), start=1))
         for options in of:
             key = jax.random.key(options.seed)
-            clusters = clusters_of_leading(result, options.clusters, key=key)
+            clusters = analysis.clusters_of_leading(result, options.clusters, key=key)
             trials.append(_trial(options, own.get(options.clusters, 0.0), dataset, clusters))
             gaps.append(own)
-    grounds = grounds_of_gaps([trial.options.clusters for trial in trials], gaps)
+    grounds = analysis.grounds_of_gaps([trial.options.clusters for trial in trials], gaps)
     assert grounds.best is not None
     # Chosen or not, it is fitted: its stability is grounds, too.
     best, place = trials[grounds.best], (len(graphs), total)
@@ -321,10 +314,10 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     for place, options in enumerate(fits):
         rows, columns = options.settings["landmarks"]
         result = fitter.fit(options, f"grid {rows}x{columns}", place, len(fits))
-        value, pixels = evidence_of(result, dataset.samples, pixels=pixels)
+        value, pixels = analysis.evidence_of(result, dataset.samples, pixels=pixels)
         about = {"name": f"{rows}×{columns}", "position": place + 1.0}
         trials.append(_trial(options, value, dataset, result, **about))
-    grounds = grounds_of_evidence([t.name for t in trials], [t.value for t in trials])
+    grounds = analysis.grounds_of_evidence([t.name for t in trials], [t.value for t in trials])
     return _choice("evidence", "landmarks", "log-evidence of an image", trials, grounds)
 
 

@@ -27,9 +27,6 @@ from diffclust.storage.staging import staged_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ENDINGS = (".html", ".png", ".csv")
-
-
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
 _SEARCH = {*AbstractLloydModel.__annotations__, *Training.__annotations__, "seeding"}
@@ -75,10 +72,8 @@ def compare(options: Compare) -> None:
     if len({os.path.realpath(run) for run in options.runs}) < len(options.runs):
         raise ValueError("a run was given twice; give each of them once")
     ending = "" if options.out is None else Path(options.out).suffix.lower()
-    if options.out is not None and ending not in _ENDINGS:
-        raise ValueError(
-            f"--out must end in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}, not {options.out!r}"
-        )
+    if options.out is not None and ending not in (".html", ".png", ".csv"):
+        raise ValueError(f"--out must end in .html, .png or .csv, not {options.out!r}")
     comparison = compare_runs([read_run(run) for run in options.runs])
     if options.out is None:
         _print(comparison)
