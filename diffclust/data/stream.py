@@ -470,7 +470,8 @@ def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
             shown = intensities(pixels, options.channels or pixels.shape[2])[None]
             faults.append((False, not shown.any(), uniform(shown)[0]))
             kept.append(position)
-    shape = (*shape[:2], options.channels or shape[2])
+    height, width, depth = shape
+    shape = (height, width, options.channels or depth)
     images = FolderImages([files.listing.items[i] for i in kept], shape=shape, size=options.target)
     # Without these, all files would be decoded once more. Pixels of files are always finite.
     images.faults = Faults(*map(np.flatnonzero, np.array(faults).T))
