@@ -15,15 +15,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from diffclust import _validation, metrics
+from diffclust import _validation, analysis, metrics
 from diffclust._version import __version__
-from diffclust.analysis import (
-    COMPARABLE,
-    SIGNIFICANCE,
-    conformal_p_values,
-    fit_from_common_start,
-    movement,
-)
 from diffclust.cli import runs, samples
 from diffclust.cli.distributed import Processes
 from diffclust.cli.options import Demo, Fit, Predict, Sweep
@@ -35,6 +28,7 @@ from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.models.selection import IS_POSITIVE
 from diffclust.parallel import Data
+from diffclust.parallel.processes import broadcast_one_to_all, raise_everywhere
 from diffclust.plotting import Film, save_prototypes
 from diffclust.progress_bar import ProgressBar
 from diffclust.report import write_report
@@ -90,7 +84,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
     processes = Processes(options)
     with contextlib.ExitStack() as stack:
         folder = states = None
-        with processes.raise_everywhere():
+        with raise_everywhere(processes.mesh):
             model, methods = make_model(options), _methods_to_compare(options)
             bar = ProgressBar(model.num_restarts)
             if options.dry_run:
@@ -106,13 +100,13 @@ def fit(options: Fit, *, command: str = "fit") -> None:
                 folder = stack.enter_context(run)
                 stack.enter_context(states.locked())
                 stack.enter_context(bar)
-        if not processes.broadcast_from_first(folder is not None):
+        if not broadcast_one_to_all(folder is not None, processes.mesh):
             if states is not None:
                 states.remove()
                 print(f"{options.out} holds a finished run; there is nothing to go on with")
             return
         result, dataset, about = _fit(options, model, methods, processes, states, bar, stack)
-        with processes.raise_everywhere():
+        with raise_everywhere(processes.mesh):
             summary: dict[str, Any] = {}
             if folder is not None:
                 bar.show("writing the report" if not options.no_report else "writing")
@@ -139,7 +133,7 @@ def _fit(
     own, dataset = processes.load_samples(options, model, bar)
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
-    with processes.raise_everywhere():
+    with raise_everywhere(processes.mesh):
         arguments, saved = samples.sample_arguments(options, dataset), None
         if states is not None:
             saved = stack.enter_context(states.snapshots(dataset, arguments))
@@ -156,7 +150,7 @@ def _fit(
     )
     if methods:
         weight, follow = arguments.get("sample_weight"), bar.following()
-        others = fit_from_common_start(
+        others = analysis.fit_from_common_start(
             result, dataset.samples, methods, key=key, sample_weight=weight, callback=follow
         )
     if processes.mesh is None:
@@ -178,7 +172,7 @@ def with_movement(result: Result, options: Fit, dataset: Collection, bar: Progre
     """
     bar.show("comparing with no movement and with K-means")
     key, given = jax.random.key(options.seed), samples.sample_arguments(options, dataset)
-    figures = movement(result, dataset.samples, key=key, **given)
+    figures = analysis.movement(result, dataset.samples, key=key, **given)
     outcome = result.outcome
     outcome = dataclasses.replace(outcome, figures={**outcome.figures, **figures})
     return dataclasses.replace(result, outcome=outcome)
@@ -202,15 +196,14 @@ def _methods_to_compare(options: Fit) -> list[str]:
     if options.compare_with is None:
         return []
     methods = [name.strip() for name in options.compare_with.split(",")]
-    if options.method not in COMPARABLE:
-        raise ValueError(
-            f"--compare-with is for {', '.join(COMPARABLE)}, not for {options.method}; leave it out"
-        )
+    if options.method not in analysis.COMPARABLE:
+        having = ", ".join(analysis.COMPARABLE)
+        raise ValueError(f"--compare-with is for {having}, not for {options.method}; leave it out")
     if options.no_report:
         raise ValueError("--compare-with is shown in the report; leave out --no-report")
     if options.start is not None:
         raise ValueError("--compare-with begins with seeds of its own; leave out --start")
-    others = [name for name in COMPARABLE if name != options.method]
+    others = [name for name in analysis.COMPARABLE if name != options.method]
     if len(set(methods)) != len(methods) or not set(methods) <= set(others):
         raise ValueError(
             f"--compare-with takes {' or '.join(others)} with {options.method}, once each, not "
@@ -244,7 +237,7 @@ def predict(options: Predict) -> None:
         start = time.perf_counter()
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
-        p_values = conformal_p_values(fitted, assignment)
+        p_values = analysis.conformal_p_values(fitted, assignment)
         extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _FIT_EXTRAS}
         outcome = dataclasses.replace(
             fitted.outcome,
@@ -254,7 +247,7 @@ def predict(options: Predict) -> None:
             status=Status.PREDICTED,
             seconds=seconds,
             extras={**extras, "p_values": p_values},
-            figures={"far": float(np.sum(p_values <= SIGNIFICANCE))},
+            figures={"far": float(np.sum(p_values <= analysis.SIGNIFICANCE))},
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")

@@ -68,21 +68,6 @@ class Processes:
         start_processes(*distribution.place, timeout=distribution.process_timeout)
         self.mesh, self.is_first = data_mesh(), jax.process_index() == 0
 
-    def raise_everywhere(self) -> contextlib.AbstractContextManager[None]:
-        """A context in which an error of one process is raised in all of them."""
-        return raise_everywhere(self.mesh)
-
-    def broadcast_from_first(self, value: bool) -> bool:
-        """Broadcasts the value of process 0 to all processes.
-
-        Args:
-            value: The value of this process; only that of process 0 is used.
-
-        Returns:
-            The value of process 0.
-        """
-        return value if self.mesh is None else allgather_objects(value)[0]
-
     def snapshots(self, folder: SnapshotFolder | None) -> Any:
         """The snapshots that are passed to `model.fit`.
 
@@ -120,12 +105,12 @@ class Processes:
         if self.mesh is None:
             dataset = samples.load_samples(options, model, bar)
             return dataset, dataset
-        with self.raise_everywhere():
+        with raise_everywhere(self.mesh):
             own, everything = self._read(options, model, bar)
         if everything is None:
             assert isinstance(own, Dataset)
             own, everything = self._gather(own, options)
-        with self.raise_everywhere():
+        with raise_everywhere(self.mesh):
             # That there are enough of all, the fit will check.
             samples.check_samples(model, own, fitted=True)
             everything = samples.with_labels(options, everything)
