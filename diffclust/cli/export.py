@@ -74,7 +74,7 @@ def export(options: Export) -> None:
         raise ValueError("--link is for --what folders; leave it out")
     run, out, replace = runs.read_run(options.run), options.out, options.overwrite
     if ending:
-        runs.refuse_read(out, [str(run.folder), *_sources(run, options.source)])
+        runs.refuse_read(out, _inputs(run, options.source))
         target = staged_file(out, overwrite=replace)
     else:
         target = export_folder(run, options.what, out, options.source, overwrite=replace)
@@ -84,10 +84,10 @@ def export(options: Export) -> None:
         print(f"{message}: {plain(options.out)}")
 
 
-def _sources(run: runs.SavedRun, source: str | None) -> list[str]:
-    """The files and folders that a run's samples were read from, which must not be replaced."""
-    of_run = run.located(run.summary["source"]["source"])
-    return [of_run] if source is None else [of_run, source]
+def _inputs(run: runs.SavedRun, source: str | None) -> list[str]:
+    """A run and what its samples were and are read from, none of which must be replaced."""
+    of_run = [str(run.folder), run.located(run.summary["source"]["source"])]
+    return of_run if source is None else [*of_run, source]
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def export_folder(
         ValueError: If something else is there, or an input.
         OSError: If it cannot be written.
     """
-    inputs = [str(run.folder), *_sources(run, source)]
+    inputs = _inputs(run, source)
     with runs.new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
         yield folder
         mark_export(folder, what, str(run.folder))
