@@ -331,10 +331,7 @@ def _prototype_rows(choice: Choice) -> str:
     """The prototypes of the trials, where they are images and not too many."""
     rows = []
     for trial in choice.trials:
-        fit = trial.result
-        if fit is None or fit.sample_kind != "image":
-            continue
-        if len(prototypes := fit.prototypes) <= _MOST_PROTOTYPES:
-            mark = "chosen" if trial is choice.chosen else ""
-            rows.append(prototype_row(f"{choice.swept}: {trial.name}", mark, prototypes))
+        fit, mark = trial.result, "chosen" if trial is choice.chosen else ""
+        if fit and fit.sample_kind == "image" and len(fit.prototypes) <= _MOST_PROTOTYPES:
+            rows.append(prototype_row(f"{choice.swept}: {trial.name}", mark, fit.prototypes))
     return "".join(rows[:_MOST_ROWS])
