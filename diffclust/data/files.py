@@ -404,8 +404,7 @@ def load_weights(
             f"limit of {drawn[0]} would have drawn others."
         )
     weights = stored.astype(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))
-    if bad.size:
+    if (bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0.0)))).size:
         raise DataError(
             f"{where} must be finite and at least 0: {bad.size} are not, at {some(bad.tolist())}; "
             f"correct them."

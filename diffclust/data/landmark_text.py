@@ -203,9 +203,8 @@ def _records(path: Path) -> list[_Record]:
     records: list[_Record] = []
     expected = 0
     numbered = enumerate((line.strip() for line in io.StringIO(read_text(path))), start=1)
-    for number, line in [*((i, text) for i, text in numbered if text), (0, "END=")]:
-        if line.startswith(_COMMENT):
-            continue
+    lines = [(i, text) for i, text in numbered if text and not text.startswith(_COMMENT)]
+    for number, line in [*lines, (0, "END=")]:
         where = f"line {number} of {str(path)!r}"
         match = _KEY.fullmatch(line)
         if match and expected:

@@ -98,10 +98,10 @@ def _builder(name: str) -> Any:
     except Exception as error:
         entries = Path(folder).glob("[!.]*/")
         known = sorted(entry.name for entry in entries if entry.name != "downloads")
-        holds = f"which holds {some(map(repr, known))}" if known else "which holds no sets"
+        holds = some(map(repr, known)) or "no sets"
         raise DataError(
-            f"'{PREFIX}{name}' is not in {folder!r}, {holds}; {_how_to_prepare(name)}, or set "
-            f"{DATA_DIR} to where it is."
+            f"'{PREFIX}{name}' is not in {folder!r}, which holds {holds}; "
+            f"{_how_to_prepare(name)}, or set {DATA_DIR} to where it is."
         ) from error
     if builder.info.file_format is None or builder.info.file_format.value != "array_record":
         raise DataError(
