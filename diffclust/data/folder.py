@@ -270,14 +270,12 @@ def kinds_in(root: Path, *kinds: Collection[str]) -> tuple[bool, ...]:
     Returns:
         For each kind, whether there is a file of it. What cannot be listed counts as empty.
     """
-    present = [False] * len(kinds)
+    held: set[str] = set()
     for _, names in _walk(root, None):
-        for name in names or ():
-            suffix = Path(name).suffix.lower()
-            present = [seen or suffix in kind for seen, kind in zip(present, kinds, strict=True)]
-        if all(present):
+        held.update(Path(name).suffix.lower() for name in names or ())
+        if not any(held.isdisjoint(kind) for kind in kinds):
             break
-    return tuple(present)
+    return tuple(not held.isdisjoint(kind) for kind in kinds)
 
 
 def _walk(
