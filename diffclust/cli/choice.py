@@ -182,13 +182,14 @@ class Fitter:
             except ValueError:  # It is damaged, and made again.
                 shutil.rmtree(saved)
         place = f"({number + 1} of {total})"
-        begin, share = (number + first, 1.0 - first) if changed else (number, first)
+        begin, share, restarts = number, first, None
+        if changed:
+            begin, share, restarts = number + first, 1.0 - first, 1
         show = self._bar.following(
-            f"{name} {place}, ", begin, total, share=share, restarts=1 if changed else None
+            f"{name} {place}, ", begin, total, share=share, restarts=restarts
         )
-        size = options.chunk_size
-        samples = self.dataset.samples
-        result = model.fit(samples, key=key, chunk_size=size, callback=show, **self.arguments)
+        given = {"chunk_size": options.chunk_size, "callback": show, **self.arguments}
+        result = model.fit(self.dataset.samples, key=key, **given)
         checkpoint.save(saved, result)
         if not sys.stderr.isatty() and not changed:
             done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"

@@ -172,9 +172,8 @@ def with_movement(result: Result, options: Fit, dataset: Collection, bar: Progre
     """
     bar.show("comparing with no movement and with K-means")
     key, given = jax.random.key(options.seed), samples.sample_arguments(options, dataset)
-    figures = analysis.movement(result, dataset.samples, key=key, **given)
-    outcome = result.outcome
-    outcome = dataclasses.replace(outcome, figures={**outcome.figures, **figures})
+    moved = analysis.movement(result, dataset.samples, key=key, **given)
+    outcome = dataclasses.replace(result.outcome, figures={**result.outcome.figures, **moved})
     return dataclasses.replace(result, outcome=outcome)
 
 

@@ -239,9 +239,8 @@ def comparison_figure(comparison: Comparison) -> "Figure":
         matrix.text(j, i, text, color=colour, ha="center", va="center", fontsize=8)
     numbers = [str(i + 1) for i in range(size)]
     matrix.set_xticks(range(size), numbers)
-    matrix.set_yticks(
-        range(size), [plain(name).replace("$", r"\$") for name in _numbered(comparison)]
-    )
+    names = [plain(name).replace("$", r"\$") for name in _numbered(comparison)]
+    matrix.set_yticks(range(size), names)
     matrix.set_title("adjusted Rand index", fontsize=10)
     for panel in others:
         height = 0.8 / len(scores)

@@ -69,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with signals_deferred():
                 command = _command(options)
             command(options)
+        return 0
     except KeyboardInterrupt as interrupt:
         terminated = isinstance(interrupt, Terminated)
         status, verb = (143, "terminated") if terminated else (130, "interrupted")
@@ -79,8 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         _exit_if_distributed(error, message, status)
         if message is None:
             raise
-    else:
-        return 0
     print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     return status
 
@@ -176,8 +175,7 @@ def _method_in(arguments: list[str], source: Sequence[str], default: str) -> str
     method = parser.parse_known_args(arguments)[0].method
     if method is None and {"-h", "--help"} & {*arguments}:
         return None
-    of_table = [m for m in _methods_of_table(source) if method in (None, m.analogue)]
-    if of_table:
+    if of_table := [m for m in _methods_of_table(source) if method in (None, m.analogue)]:
         return of_table[0].name
     # What is no method at all, tyro refuses.
     return method if method in cli_options.method_options() else default
