@@ -168,10 +168,8 @@ def _params(job: _Export) -> str:
         job.save_arrays(params=params)
     else:
         header = ["index", "cluster", *(f"param_{i}" for i in range(params.shape[1]))]
-        samples = zip(run.indices.tolist(), run.clusters.tolist(), params, strict=True)
-        runs.write_table(
-            job.path, header, ([i, cluster, *map(str, p)] for i, cluster, p in samples)
-        )
+        rows = zip(run.indices, run.clusters, *params.T, strict=True)
+        runs.write_table(job.path, header, rows)
     return f"{job.samples()}, {params.shape[1]} params each"
 
 
@@ -230,15 +228,14 @@ def _restored(job: _Export) -> str:
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     assignment, samples = result.outcome.assignment, dataset.samples
 
-    def drawn(batch: slice) -> np.ndarray:
+    def part(batch: slice) -> np.ndarray:
         clusters = assignment.clusters[batch]
+        drawn = result.prototypes[clusters]
         if result.model.descriptor.moves == "prototypes":
-            return warped_prototypes(result, clusters, assignment.params[batch])
-        return result.prototypes[clusters]
+            drawn = warped_prototypes(result, clusters, assignment.params[batch])
+        return restored(result, np.asarray(samples[batch]), drawn)
 
-    batches = _batches(job, "restoring")
-    parts = (restored(result, np.asarray(samples[batch]), drawn(batch)) for batch in batches)
-    return _write_images(job, parts)
+    return _write_images(job, map(part, _batches(job, "restoring")))
 
 
 def _write_images(job: _Export, parts: Iterable[np.ndarray]) -> str:
