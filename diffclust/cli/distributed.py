@@ -184,9 +184,7 @@ class Processes:
                 f"give --size to resize and centre-crop all, or --size and --pad to show them whole"
             )
         (height, width, _), depth = shapes[0], max(shape[2] for shape in shapes)
-        pixels = np.asarray(own.images)
-        if pixels.shape[3] != depth:
-            pixels = np.stack([convert_channels(image, depth) for image in pixels])
+        pixels = convert_channels(np.asarray(own.images), depth)
         every = tuple(itertools.chain(*paths))
         images = _SharedImages(
             map(Path, every), shape=(height, width, depth), size=samples.size_of(options)
