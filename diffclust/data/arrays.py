@@ -54,8 +54,7 @@ def as_images(
     check_shape(array, name)
     if array.ndim == 3:
         array = array[..., None]
-    scale = _FULL_SCALE.get(array.dtype.name)
-    if scale is not None:
+    if (scale := _FULL_SCALE.get(array.dtype.name)) is not None:
         images = array.astype(np.float32)
         images /= scale
         return images

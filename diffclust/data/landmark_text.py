@@ -109,8 +109,7 @@ def _header(cells: list[str], path: Path) -> list[str]:
             f"{str(path)!r} must begin with a header that names the columns shape, landmark, x and "
             f"y (and z): got {some(map(repr, cells))}; put it above the rows."
         )
-    if len(set(header)) < len(header):
-        doubled = sorted({name for name in header if header.count(name) > 1})
+    if doubled := sorted({name for name in header if header.count(name) > 1}):
         raise DataError(
             f"the header of {str(path)!r} names {some(map(repr, doubled))} more than once; "
             f"give each column a name of its own."

@@ -151,10 +151,8 @@ def _to_8_bits(picture: "Image") -> "Image":
         return _on_black(picture).convert("L")
     is_palette = picture.mode in ("P", "PA")
     picture = _on_black(picture).convert("RGB")
-    if is_palette:
-        red, green, blue = np.moveaxis(np.asarray(picture), -1, 0)
-        if np.array_equal(red, green) and np.array_equal(green, blue):
-            return picture.convert("L")
+    if is_palette and not np.ptp(np.asarray(picture), axis=-1).any():
+        return picture.convert("L")
     return picture
 
 

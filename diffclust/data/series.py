@@ -14,9 +14,6 @@ from diffclust.data.dataset import LABEL_KEYS, DataError, SeriesSet, encode_labe
 from diffclust.data.files import read_members
 from diffclust.data.text import as_number, table_rows
 
-FORMATS = (".npz", ".csv", ".ts")
-"""Files that `load_series` reads."""
-
 
 def check_series(values: Any, name: str = "series") -> np.ndarray:
     """Check series, and bring them to float32 with a last axis of channels.
@@ -65,8 +62,8 @@ def load_series(
         DataError: If the file is missing, damaged or of another kind, or holds no series.
     """
     path = Path(path)
-    if path.suffix.lower() not in FORMATS or not path.is_file():
-        raise DataError(f"{str(path)!r} is no file of {', '.join(FORMATS)}; give one of series")
+    if path.suffix.lower() not in _READERS or not path.is_file():
+        raise DataError(f"{str(path)!r} is no file of {', '.join(_READERS)}; give one of series")
     try:
         values, own = _READERS[path.suffix.lower()](path)
     except DataError:
@@ -117,3 +114,4 @@ def _read_ts(path: Path) -> tuple[Any, np.ndarray]:
 
 
 _READERS = {".npz": _read_npz, ".csv": _read_csv, ".ts": _read_ts}
+"""What reads each kind of file."""

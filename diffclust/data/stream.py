@@ -85,8 +85,7 @@ class RawImages(SizedImages):
                 file.seek(self._offset + int(places[start]) * self._bytes)
                 left = stored[start:stop].reshape(-1).view(np.uint8).data
                 while left:
-                    done = file.readinto(left)
-                    if not done:
+                    if not (done := file.readinto(left)):
                         raise DataError(changed)
                     left = left[done:]
         if np.any(order[1:] < order[:-1]):
