@@ -25,14 +25,7 @@ from diffclust.data.pictures import FORMATS
 from diffclust.data.stream import FolderImages, open_stream
 from diffclust.image_source import ImageSource
 from diffclust.models import AbstractModel
-from diffclust.parallel import data_mesh, start_processes
-from diffclust.parallel.processes import (
-    ProcessError,
-    allgather_objects,
-    allgather_rows,
-    own_share,
-    raise_everywhere,
-)
+from diffclust.parallel import data_mesh, processes, start_processes
 from diffclust.progress_bar import ProgressBar
 from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
 
@@ -105,12 +98,12 @@ class Processes:
         if self.mesh is None:
             dataset = samples.load_samples(options, model, bar)
             return dataset, dataset
-        with raise_everywhere(self.mesh):
+        with processes.raise_everywhere(self.mesh):
             own, everything = self._read(options, model, bar)
         if everything is None:
             assert isinstance(own, Dataset)
             own, everything = self._gather(own, options)
-        with raise_everywhere(self.mesh):
+        with processes.raise_everywhere(self.mesh):
             # That there are enough of all, the fit will check.
             samples.check_samples(model, own, fitted=True)
             everything = samples.with_labels(options, everything)
@@ -164,7 +157,7 @@ class Processes:
         return own, everything
 
     def _local_indices(self, count: int) -> Int[np.ndarray, " m"]:
-        own = own_share(count, self.mesh)
+        own = processes.own_share(count, self.mesh)
         if own.stop == own.start:
             raise DataError(
                 f"there are {count} samples, which {jax.process_count()} processes cannot share; "
@@ -176,7 +169,7 @@ class Processes:
         """This process's pictures, as many channels as all have, and all of the folder."""
         assert own.paths is not None
         about = own.images.shape[1:], own.paths, own.skipped
-        shapes, paths, skipped = zip(*allgather_objects(about), strict=True)
+        shapes, paths, skipped = zip(*processes.allgather_objects(about), strict=True)
         sizes = sorted({f"{width}x{height}" for height, width, _ in shapes})
         if len(sizes) > 1:
             raise DataError(
@@ -193,10 +186,10 @@ class Processes:
         everything = dataclasses.replace(
             own,
             images=images,
-            labels=None if own.labels is None else allgather_rows(own.labels, self.mesh),
+            labels=None if own.labels is None else processes.allgather_rows(own.labels, self.mesh),
             paths=every,
             skipped=tuple(itertools.chain(*skipped)),
-            indices=allgather_rows(own.indices, self.mesh),
+            indices=processes.allgather_rows(own.indices, self.mesh),
         )
         return dataclasses.replace(own, images=pixels), everything
 
@@ -218,7 +211,7 @@ def _checksum(pixels: np.ndarray) -> int:
     value = 0
     for number in range(jax.process_count()):
         own = zlib.crc32(np.ascontiguousarray(pixels).data, value)
-        value = allgather_objects(own)[number]
+        value = processes.allgather_objects(own)[number]
     return value
 
 
@@ -250,7 +243,7 @@ def leave(error: BaseException, message: str | None, status: int) -> None:
     # An error of another process is printed by process 0 for all.
     if message is None:
         traceback.print_exception(error)
-    elif number == 0 or not isinstance(error, ProcessError):
+    elif number == 0 or not isinstance(error, processes.ProcessError):
         where = f"process {number}: " if number else ""
         print(f"error: {where}{' '.join(message.split())}", file=sys.stderr, flush=True)
     sys.stdout.flush()
