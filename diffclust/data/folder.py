@@ -83,32 +83,29 @@ def decode_listed(
         DataError: If some cannot be decoded (and `skip_bad` is False) or none can, or sizes differ.
     """
     errors: list[str] = []
-    first: tuple[int, tuple[int, ...]] | None = None
+    sizes: dict[str, str] = {}
     # Closed at once when a file is refused: what is still waiting need not be read.
     with contextlib.closing(decode_each(decode, listing.items)) as results:
         for position, result in enumerate(results):
             if isinstance(result, FileError):
                 errors.append(f"{listing.names[position]} ({result})")
             else:
-                height, width = result.shape[:2]
-                first = first or (position, (height, width))
-                if (height, width) != first[1]:
+                sizes.setdefault(f"{result.shape[1]}x{result.shape[0]}", listing.names[position])
+                if len(sizes) > 1:
+                    (size, one), (other_size, other) = sizes.items()
                     raise DataError(
-                        f"{listing.noun} must have one size: {listing.names[first[0]]} is "
-                        f"{first[1][1]}x{first[1][0]} and {listing.names[position]} is "
-                        f"{width}x{height} (width x height); "
-                        f"give --size (size=) to resize and centre-crop all, or --size and --pad "
-                        f"(size=PaddedSize(...)) to show all of them whole."
+                        f"{listing.noun} must have one size: {one} is {size} and {other} is "
+                        f"{other_size} (width x height); give --size (size=) to resize and "
+                        f"centre-crop all, or --size and --pad (size=PaddedSize(...)) to show all "
+                        f"of them whole."
                     )
                 yield position, result
             if options.progress is not None:
                 options.progress(position + 1, len(listing.names))
-    if errors and (not options.skip_bad or first is None):
-        remedy = (
-            "none is left"
-            if options.skip_bad
-            else "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
-        )
+    if errors and (not options.skip_bad or not sizes):
+        remedy = "repair or remove them, or leave them out with --skip-bad (skip_bad=True)"
+        if options.skip_bad:
+            remedy = "none is left"
         raise DataError(
             f"{len(errors)} of {len(listing.names)} {listing.noun} in {listing.where} cannot be "
             f"read: {some(errors)}; {remedy}."

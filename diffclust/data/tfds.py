@@ -44,7 +44,6 @@ def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
             False), sizes differ (and `size` is None), or a setting is out of range.
     """
     options = LoadOptions(**settings)
-    target = options.target
     builder = _builder(name)
     image, label = _image_and_label(name, builder.info.features)
     records = _open_records(name, builder, image, options.split)
@@ -61,7 +60,7 @@ def load_tfds(name: str, **settings: Unpack[LoadSettings]) -> Dataset:
         if not isinstance(content, bytes):
             raise FileError("damaged")
         codes[position] = code
-        return read_picture(io.BytesIO(content), target)
+        return read_picture(io.BytesIO(content), options.target)
 
     names = [f"record {index}" for index in indices]
     listing = Listing(range(len(indices)), names, repr(PREFIX + name))
