@@ -28,6 +28,7 @@ from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object, staged_file
 
 Criterion = Literal["elbow", "eigengap", "evidence"]
+Clusters = Result | PointClusters | None
 
 _METADATA = "about.json"
 """File that identifies the sweep that the saved fits belong to."""
@@ -53,7 +54,7 @@ class Trial:
     position: float
     options: Fit
     value: float
-    clusters: Result | PointClusters | None
+    clusters: Clusters
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stability: float = math.nan
 
@@ -322,7 +323,9 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     return _choice("evidence", "landmarks", "log-evidence of an image", trials, grounds)
 
 
-def _trial(options: Fit, value: float, dataset: Collection, clusters: Any, **more: Any) -> Trial:
+def _trial(
+    options: Fit, value: float, dataset: Collection, clusters: Clusters, **more: Any
+) -> Trial:
     """A trial with its scores; it is named by its number of clusters where no name is given."""
     about = {"name": str(options.clusters), "position": float(options.clusters), **more}
     if clusters is not None and dataset.labels is not None:
