@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, Protocol, Unpack, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from diffclust.data import folder
 from diffclust.data.arrays import (
     LoadOptions,
     LoadSettings,
@@ -26,6 +25,14 @@ from diffclust.data.arrays import (
 )
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
 from diffclust.data.files import choose_keys, damage_explained, no_split
+from diffclust.data.folder import (
+    FolderFiles,
+    choose_files,
+    decode_each,
+    decode_listed,
+    find_pictures,
+    intensities,
+)
 from diffclust.data.pictures import quiet_decoding, read_picture
 from diffclust.image_source import Faults, ImageSource, SizedImages, installed_memory, uniform
 from diffclust.storage.staging import staged_file
@@ -181,7 +188,7 @@ class FolderImages(SizedImages):
         files = [self._files[i] for i in index.tolist()]
         _, height, width, channels = self._shape
         images = np.empty((len(files), height, width, channels), np.float32)
-        results = folder.decode_each(lambda file: read_picture(file, self._size), files)
+        results = decode_each(lambda file: read_picture(file, self._size), files)
         for i, pixels in enumerate(results):
             if isinstance(pixels, FileError):
                 raise DataError(f"{str(files[i])!r} cannot be read ({pixels}); repair it.")
@@ -190,7 +197,7 @@ class FolderImages(SizedImages):
                     f"images must have one size: got {pixels.shape[1]}x{pixels.shape[0]} and "
                     f"{width}x{height} (width x height); give --size (size=) to resize all."
                 )
-            images[i] = folder.intensities(pixels, channels)
+            images[i] = intensities(pixels, channels)
         return images
 
 
@@ -338,7 +345,7 @@ def open_stream(source: str | Path, **settings: Unpack[LoadSettings]) -> Dataset
         raise DataError("source must not be empty; give the path of a file or a folder")
     path, options = Path(source), LoadOptions(**settings)
     if path.is_dir():
-        return _open_folder(folder.choose_files(path, folder.find_pictures(path), options), options)
+        return _open_folder(choose_files(path, find_pictures(path), options), options)
     images, labels = _open_file(path, options.split)
     if options.size is not None or options.channels is not None:
         images = FittedImages(images, size=options.size, channels=options.channels)
@@ -364,7 +371,7 @@ def outgrows_memory(
         return False
     try:
         if path.is_dir():
-            files = folder.find_pictures(path)
+            files = find_pictures(path)
             count, shape = len(files), read_picture(path / files[0], size).shape
         else:
             count, *shape = _open_file(path, "all", labels=False)[0].shape
@@ -452,14 +459,14 @@ def _open_member(path: Path, file: BinaryIO, member: zipfile.ZipInfo) -> RawImag
     return _open_array(path, file)
 
 
-def _open_folder(files: folder.FolderFiles, options: LoadOptions) -> Dataset:
+def _open_folder(files: FolderFiles, options: LoadOptions) -> Dataset:
     """Decodes all files once to find faults, the common size and the number of channels."""
     kept, faults, shape = [], [], (0, 0, 0)
     decode = functools.partial(read_picture, size=options.target)
     with quiet_decoding():
-        for position, pixels in folder.decode_listed(decode, files.listing, options):
+        for position, pixels in decode_listed(decode, files.listing, options):
             shape = (*pixels.shape[:2], max(shape[2], pixels.shape[2]))
-            shown = folder.intensities(pixels, options.channels or pixels.shape[2])[None]
+            shown = intensities(pixels, options.channels or pixels.shape[2])[None]
             faults.append((False, not shown.any(), uniform(shown)[0]))
             kept.append(position)
     height, width, depth = shape
