@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def _header(cells: list[str], path: Path) -> list[str]:
             f"{str(path)!r} must begin with a header that names the columns shape, landmark, x and "
             f"y (and z): got {some(map(repr, cells))}; put it above the rows."
         )
-    if doubled := sorted({name for name in header if header.count(name) > 1}):
+    if doubled := sorted(name for name, times in Counter(header).items() if times > 1):
         raise DataError(
             f"the header of {str(path)!r} names {some(map(repr, doubled))} more than once; "
             f"give each column a name of its own."
