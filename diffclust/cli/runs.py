@@ -34,7 +34,7 @@ from diffclust.storage.snapshots import SnapshotFolder, locked
 from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
 
 OF_RECORDINGS = ("rate", "seconds")
-"""Options of how recordings are read, which are taken from these where they are not given."""
+"""Options that say how recordings are read; the first recording says it where they do not."""
 
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
@@ -136,7 +136,7 @@ def interruption_says(message: str) -> Iterator[None]:
 
 
 def after_writing(out: str) -> contextlib.AbstractContextManager[None]:
-    """What is done once everything is written, which an interruption in the block says.
+    """A context for what is left once everything is written: an interruption says that it is.
 
     Args:
         out: Path of what was written.

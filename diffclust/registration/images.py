@@ -35,10 +35,10 @@ MOST_SHEAR = 1.0
 """The greatest shear that is taken out: the tangent of 45 degrees."""
 
 _FAINT = 0.05
-"""Below this share of the darkest, ink need not stay on the canvas."""
+"""Below this share of the largest weight, ink need not stay on the canvas."""
 
 _SPECK = 0.5
-"""Below this share of the darkest, a pixel with faint ones all around it need not either."""
+"""Below this share of it, a pixel with faint ones all around it need not either."""
 
 
 class _Ink(NamedTuple):
@@ -107,13 +107,13 @@ def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height w
     It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves. A
     pixel of noise, with faint ones all around it, does not count.
     """
-    darkest = jnp.max(ink.weight)
-    faint = _FAINT * darkest
+    largest = jnp.max(ink.weight)
+    faint = _FAINT * largest
     around = jnp.pad(ink.weight, 1)
     height, width = ink.weight.shape
     places = itertools.product(range(3), range(3))
     near = [around[i : i + height, j : j + width] for i, j in places if (i, j) != (1, 1)]
-    is_speck = (ink.weight < _SPECK * darkest) & (functools.reduce(jnp.maximum, near) <= faint)
+    is_speck = (ink.weight < _SPECK * largest) & (functools.reduce(jnp.maximum, near) <= faint)
     beside = (around[1:-1, 2:], around[1:-1, :-2], around[2:, 1:-1], around[:-2, 1:-1])
     ends = []
     for along, after in zip((x, -x, y, -y), beside, strict=True):
