@@ -24,6 +24,7 @@ from experiments.harness import (
     finish,
     fitted_and_scored,
     missing_runs,
+    source_words,
 )
 
 SETS = {
@@ -246,12 +247,7 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
         words.append(f"from {args.start}")
     words += [args.transforms] if args.transforms else []
     words += [f"register {args.register}"] if args.register else []
-    if args.source is not None:
-        words.append(f"split {args.split}")
-        words += [f"scored on {args.score_split}"] * (args.score_split is not None)
-        words += [f"size {args.size}"] * (args.size is not None)
-        words += [f"k {args.k}"] * (args.k is not None)
-    return ", ".join(words) or "default"
+    return ", ".join([*words, *source_words(args)]) or "default"
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {

@@ -71,6 +71,16 @@ def fitted_and_scored(args: argparse.Namespace, limit: int | None) -> tuple[Any,
     return fitted, scored, args.k or len(np.unique(kinds))
 
 
+def source_words(args: argparse.Namespace) -> list[str]:
+    """What was taken of the source and how, in words that tell runs apart; none without one."""
+    if args.source is None:
+        return []
+    split = getattr(args, "score_split", None)
+    scored = [f"scored on {split}"] * (split is not None)
+    size = [f"size {args.size}"] * (args.size is not None) + ["pad"] * args.pad
+    return [f"split {args.split}", *scored, *size, *[f"k {args.k}"] * (args.k is not None)]
+
+
 def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: bool = True) -> Any:
     """Images of the source; ends the process with one line where labels are missing."""
     from diffclust.data import DataError, PaddedSize, load

@@ -34,6 +34,7 @@ from experiments.harness import (
     fitted_and_scored,
     mean_and_std,
     missing_runs,
+    source_words,
 )
 
 PAPER = {
@@ -50,6 +51,9 @@ MODELS = {
 DISPLACEMENTS = (0.06, 0.12, 0.18, 0.24, 0.3)
 """The curve's, in [-1, 1] units: multiples of half the default's, as far as images can be made
 without most maps folding. They were fixed before anything was run."""
+
+GRIDS, PASSES = tuple(rows for rows, _ in PUBLISHED_LANDMARKS), 150
+"""Landmarks along each axis, and most passes of a fit, as published."""
 
 NAMES = ("set", "settings", "limit", "method", "seed")
 """What tells runs apart."""
@@ -86,6 +90,19 @@ def models(kind, k, args):
     settings = [dict(zip(choices, chosen, strict=True)) for chosen in every]
     made = [kind.as_published(k, **chosen).settings() for chosen in settings]
     return [kind.from_settings({**each, "max_passes": args.passes}) for each in made]
+
+
+def words(args):
+    """What the models' settings are, in words that tell runs apart."""
+    if not args.as_published:
+        return ["no moves" if args.plain else "default"]
+    grid = [("rates", args.rates, PUBLISHED_RATES), ("grids", args.grids, GRIDS)]
+    every = [
+        f"{name} {' '.join(map(str, chosen))}"
+        for name, chosen, published in grid
+        if tuple(chosen) != tuple(published)
+    ]
+    return ["as published", *every, *[f"{args.passes} passes"] * (args.passes != PASSES)]
 
 
 def runner(args):
@@ -132,9 +149,9 @@ def main():
         methods={"nargs": "+", "default": list(MODELS), "choices": list(MODELS)},
         plain={"action": "store_true", "help": "without split-and-merge moves"},
         as_published={"action": "store_true", "help": "the paper's settings"},
-        rates={"type": float, "nargs": "+", "default": list(PUBLISHED_RATES)},
-        grids={"type": int, "nargs": "+", "default": [grid[0] for grid in PUBLISHED_LANDMARKS]},
-        passes={"type": int, "default": 150, "help": "most passes of a published fit"},
+        rates={"type": float, "nargs": "+", "default": PUBLISHED_RATES},
+        grids={"type": int, "nargs": "+", "default": GRIDS},
+        passes={"type": int, "default": PASSES, "help": "most passes of a published fit"},
         **SOURCE,
         **SCORED,
         **RESULTS,
@@ -145,8 +162,7 @@ def main():
     names = args.sets if args.source is None else [args.source]
     if args.source is None and args.displacements is not None:
         names = [f"diffeo-mnist {shift:g}" for shift in args.displacements or DISPLACEMENTS]
-    plain = "no moves" if args.plain else "default"
-    settings = "as published" if args.as_published else plain
+    settings = ", ".join([*words(args), *source_words(args)])
     asked = [
         (name, settings, args.limit, method, seed)
         for name in names

@@ -276,10 +276,16 @@ MEASUREMENTS: dict[str, Callable[[int, bool], Figures]] = {
     "dti-kmeans-authors-steps": dti("dti-kmeans", AUTHORS_STEPS),
     "dti-gmm-authors-steps": dti("dti-gmm", AUTHORS_STEPS),
     "dti-kmeans-residual": dti("dti-kmeans", AUTHORS_STEPS, backbone="residual"),
-    "dti-kmeans-as-published": dti("dti-kmeans", as_published=True),
-    "dti-kmeans-usps-as-published": dti("dti-kmeans", name="usps", as_published=True),
-    "dti-kmeans-mnist-1k-as-published": dti("dti-kmeans", name="mnist-1k", as_published=True),
-    "dti-kmeans-mnist-test-as-published": dti("dti-kmeans", name="mnist-test", as_published=True),
+    **{
+        f"{method}{'' if name == 'mnist' else '-' + name}-as-published": dti(
+            method, name=name, as_published=True
+        )
+        for method in ("dti-kmeans", "dti-gmm")
+        for name in ("mnist", "usps", "mnist-1k", "mnist-test")
+    },
+    "ai-kmeans-60000-as-published": prototypes(
+        diffclust.AffineInvariantKMeans.as_published(10), 60_000
+    ),
     "di-kmeans-60000-as-published": prototypes(
         diffclust.DeformationInvariantKMeans.as_published(10), 60_000
     ),

@@ -74,10 +74,12 @@ PLAN = (
     Measurement("dti-kmeans-authors-steps", 580, seeds=10, alone=False),
     Measurement("dti-gmm-authors-steps", 580, seeds=10, alone=False),
     Measurement("dti-kmeans-residual", 580, seeds=10, alone=False),
-    Measurement("dti-kmeans-mnist-1k-as-published", 580, seeds=10, alone=False),
-    Measurement("dti-kmeans-usps-as-published", 580, seeds=10, alone=False),
-    Measurement("dti-kmeans-mnist-test-as-published", 580, seeds=10, alone=False),
-    Measurement("dti-kmeans-as-published", 580, seeds=10, alone=False),
+    *(
+        Measurement(f"{method}{name}-as-published", 580, seeds=10, alone=False)
+        for name in ("-mnist-1k", "-usps", "-mnist-test", "")
+        for method in ("dti-kmeans", "dti-gmm")
+    ),
+    Measurement("ai-kmeans-60000-as-published", 580, seeds=3),
     Measurement("di-kmeans-60000-as-published", 580, seeds=3),
 )
 QUICK = ("kmeans",)

@@ -1,11 +1,15 @@
 """PSSC, Figs. 2 and 3 and Table 1: what the geometry of scattering space looks like.
 
     python -m experiments.pssc_geometry.run [--seed 0] [--quick] [--out FIGURE.png]
+        [--limit 10000] [--source ...]
 
-Spectra of all of MNIST in image and in scattering space, and how many principal directions hold
-half of the variance; principal angles between the leading five directions of the digits 0 and 2;
-two elongated clusters before and after the projection onto the orthogonal complement.
+Spectra of MNIST's test digits in image and in scattering space, and how many principal directions
+hold half of the variance; principal angles between the leading five directions of the digits 0 and
+2 (of a source, the first kind and the third); two elongated clusters before and after the
+projection onto the orthogonal complement.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +21,11 @@ from diffclust.features.orthogonal_complement import features_of
 from diffclust.metrics import accuracy
 from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.solvers import kmeans
-from experiments.harness import arguments, finish
+from experiments.harness import SOURCE, arguments, datasets, finish
 
 
 def space(images, labels, domain):
-    """Spectrum of all images and the leading directions of the digits 0 and 2."""
+    """Spectrum of all images, and angles between the leading directions of two kinds."""
     if domain == "image":
         features = images.reshape(len(images), -1)
     else:
@@ -30,9 +34,9 @@ def space(images, labels, domain):
     spectrum = np.asarray(fit_principal_directions(features, normalisation="none").eigenvalues)
     bases = [
         fit_principal_directions(
-            features[labels == digit], num_directions=5, normalisation="none"
+            features[labels == kind], num_directions=5, normalisation="none"
         ).basis
-        for digit in (0, 2)
+        for kind in np.unique(labels)[[0, 2]]
     ]
     angles = np.degrees(np.asarray(principal_angles(*bases)))
     share = np.cumsum(spectrum) / spectrum.sum()
@@ -63,7 +67,7 @@ def draw(path, spectra, toy):
     for domain, spectrum in spectra.items():
         axes[0].plot(spectrum[:200] / spectrum.sum(), label=domain)
     axes[0].set(yscale="log", xlabel="principal direction", ylabel="share of variance")
-    axes[0].set_title("MNIST (Fig. 2)")
+    axes[0].set_title("spectra (Fig. 2)")
     axes[0].legend()
     axes[1].scatter(*points.T, s=4, c=before, cmap="coolwarm")
     axes[1].set_title("k-means (Fig. 3)")
@@ -75,9 +79,17 @@ def draw(path, spectra, toy):
 
 
 def main():
-    args = arguments(__doc__, out={"default": None, "help": "draw the figures into this file"})
-    data = load("mnist", limit=500 if args.quick else 10000, seed=args.seed)
-    figures, spectra = {"experiment": "pssc_geometry", "n": len(data)}, {}
+    args = arguments(
+        __doc__,
+        out={"default": None, "help": "draw the figures into this file"},
+        limit={"type": int, "default": 10000, "help": "most images, drawn"},
+        **SOURCE,
+    )
+    if args.quick:
+        args.limit = 500
+    named = functools.partial(load, "mnist", split="test", limit=args.limit, seed=args.seed)
+    [(name, data, _)] = datasets(args, lambda _: named(), ["mnist-test"])
+    figures, spectra = {"experiment": "pssc_geometry", "set": name, "n": len(data)}, {}
     for domain in ("image", "scattering"):
         spectra[domain], half, angles = space(data.images, data.labels, domain)
         figures[domain] = {"directions_for_half_of_variance": half, "angles_0_and_2": angles}
