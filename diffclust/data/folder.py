@@ -169,7 +169,7 @@ def intensities(pixels: np.ndarray, channels: int) -> np.ndarray:
 def load_folder(
     path: str | Path, *, part: tuple[int, int] = (0, 1), **settings: Unpack[LoadSettings]
 ) -> Dataset:
-    """Load the PNG, JPEG, TIFF, WebP, BMP and GIF files of a folder and its subfolders.
+    """Load the PNG, JPEG, TIFF, WebP, BMP, GIF and Netpbm files of a folder and its subfolders.
 
     Files whose suffix is no picture's, and hidden ones, are passed over. Where all pictures lie in
     two or more subfolders, the subfolders' names are the labels. Where the folder holds nothing but

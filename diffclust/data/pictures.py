@@ -16,23 +16,24 @@ from diffclust.data.dataset import FileError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FORMATS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif")
+_NETPBM = (".pgm", ".ppm", ".pbm", ".pnm")
+FORMATS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif", *_NETPBM)
 """The files that are read, by suffix; which format a file has is told from its bytes."""
 
-PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Their formats, as Pillow calls them."""
 
 OTHER_SUFFIXES = (".avif", ".heic", ".jp2")
 """Pictures of formats that are not read: leaving them out unsaid would lose data."""
 
-_FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP or GIF"
+_FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm"
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
 _ROUNDING = 1e-5
 _LFS_POINTER = b"version https://git-lfs.github.com/"
 
 
 def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.ndarray:
-    """Decode a PNG, JPEG, TIFF, WebP, BMP or GIF file.
+    """Decode a PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm (PGM, PPM, PBM) file.
 
     The rotation that EXIF asks for is applied, palettes and CMYK become RGB (or grey, where a
     palette holds only greys). Grey of more than 8 bits is divided by the largest number of so many
@@ -160,11 +161,12 @@ def _to_float_grey(picture: "Image") -> np.ndarray:
     """Grey of more than 8 bits or of floats in [0, 1], float32 `[height, width]`."""
     tags = getattr(picture, "tag_v2", {})
     stored = np.asarray(_exif_transposed(picture))
-    if picture.mode.startswith("I;16") or picture.format == "PNG":
+    if picture.mode == "F":
+        values = stored.astype(np.float32)
+    elif picture.mode.startswith("I;16") or picture.format in ("PNG", "PPM"):
+        # Of a PGM whatever it calls white is 65535 here.
         bits = tags.get(_BITS_PER_SAMPLE, 16)
         values = stored.astype(np.float32) / np.float32(2 ** np.ravel(bits)[0] - 1)
-    elif picture.mode == "F":
-        values = stored.astype(np.float32)
     else:
         raise FileError("of 32-bit or signed integers, which have no fixed range; save 16 bits")
     low, high = float(values.min()), float(values.max())

@@ -244,7 +244,7 @@ def text(path):
 
 
 def other_format(path):
-    Image.fromarray(noise(5, 4)).save(path, format="PPM")
+    Image.fromarray(noise(5, 4)).save(path, format="TGA")
 
 
 def broken_link(path):

@@ -82,6 +82,7 @@ KINDS: dict[str, tuple[Callable[[], bytes], Callable[[Path], object]]] = {
     "a.tiff": (lambda: picture("TIFF"), in_a_folder),
     "a.webp": (lambda: picture("WEBP"), in_a_folder),
     "a.gif": (lambda: picture("GIF"), in_a_folder),
+    "a.pgm": (lambda: picture("PPM"), in_a_folder),
     "a.npy": (npy, load),
     "a.npz": (lambda: archive(x=PIXELS, y=np.arange(2)), load),
     "a-images-idx3-ubyte": (idx, load),

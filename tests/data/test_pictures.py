@@ -52,7 +52,7 @@ def tiff(pixels: bytes, width: int, bits: int, *, white_is_zero: bool = False, k
     return b"II*\0" + struct.pack("<I", start) + pixels + padding + directory
 
 
-@pytest.mark.parametrize("name", ["PNG", "TIFF", "WEBP", "BMP"])
+@pytest.mark.parametrize("name", ["PNG", "TIFF", "WEBP", "BMP", "PPM"])
 def test_formats_without_loss(name):
     options = {"lossless": True} if name == "WEBP" else {}
     colours = noise(5, 4, 3)
@@ -109,6 +109,19 @@ def test_bits_and_polarity_of_tiff():
     twelve = bytes([0xFF, 0xF0, 0x00, 0x80, 0x00, 0x10])
     result = read(tiff(twelve, 4, 12))[0, :, 0]
     np.testing.assert_allclose(result, np.array([4095, 0, 2048, 16]) / 4095, atol=1e-6)
+
+
+def test_whatever_a_netpbm_file_calls_white_is_one():
+    deep = b"P5 3 1 1000\n" + np.array([0, 250, 1000], ">u2").tobytes()
+    floats = b"Pf\n3 1\n-1.0\n" + np.array([0.25, 0.5, 1.0], "<f4").tobytes()
+    for content, values in (
+        (b"P2 3 1 200 0 100 200", [0, 128 / 255, 1]),
+        (b"P1 3 1 1 0 1", [0, 1, 0]),
+        (b"P3 1 1 255 255 0 51", [1, 0, 0.2]),
+        (deep, [0, 0.25, 1]),
+        (floats, [0.25, 0.5, 1]),
+    ):
+        np.testing.assert_allclose(read(content).ravel(), values, atol=1e-5)
 
 
 def test_floats_are_taken_as_they_are():
