@@ -17,7 +17,7 @@ from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
-from diffclust.registration import Frame, choose_ink, votes_of
+from diffclust.registration import Frame, choose_ink, stray_of_ground, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import (
     AbstractSpatialTransform,
@@ -37,6 +37,12 @@ _GROUNDS = {
     "colour": "what differs from the colour of the ground, made grey",
     "keep": "what differs from a smooth ground (ground and colours are kept)",
 }
+
+_TAKEN_OUT = ("dark", "light", "colour")
+"""What may be found to be the ground, and is then taken out."""
+
+_DOUBTFUL = 0.05
+"""How far borders stray from their ground where it may be none, as a share of the contrast."""
 
 _LEAST_SIDE = 28
 """Pixels to which the shorter side of smaller images is enlarged before these are moved."""
@@ -105,7 +111,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""
-        register, ground = self.register, self.ground
+        register, ground, doubtful = self.register, self.ground, False
         if register == "none":
             # Nothing is looked for. "none" says that a search found no plain ground.
             return dataclasses.replace(self, ground="auto") if ground == "none" else self
@@ -115,12 +121,26 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             votes = given.allgather(votes_of(array, mask=self.mask, weight=given.weight))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
+            doubtful = register == "auto" and ground in _TAKEN_OUT
+            doubtful = doubtful and stray_of_ground(votes) > _DOUBTFUL
             register = register if plain or register != "auto" else "none"
         if register == "auto" and ground == "keep":
             register = "place"
         elif register == "auto":
             register = self.auto_register
-        return dataclasses.replace(self, register=register, ground=ground)
+        model = dataclasses.replace(self, register=register, ground=ground)
+        return model.reconsidered(given) if doubtful else model
+
+    def reconsidered(self, given: Data) -> "AbstractImageModel":
+        """The model with another frame, where its ground is doubtful and another one is better.
+
+        Args:
+            given: The images as they were given.
+
+        Returns:
+            The model; by default the same.
+        """
+        return self
 
     @property
     def without_registration(self) -> "AbstractImageModel":

@@ -146,8 +146,9 @@ class RegistrationSettings(eqx.Module):
     Attributes:
         register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
             `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where images are turned
-            by any angle; as `"none"` where they have no plain ground. Rotations and reflections
-            never are.
+            by any angle; as `"none"` where they have no plain ground. Where the ground is doubtful,
+            methods with a graph in scattering space try what is steadiest. Rotations and
+            reflections never are.
         ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
             ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
             colour than the ground; images become grey. `"keep"`, for photographs: what differs

@@ -26,10 +26,11 @@ from diffclust.graphs import (
 from diffclust.graphs.affinity import Graph
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
+from diffclust.image_source import Images
 from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
 from diffclust.models.images import AbstractImageModel
 from diffclust.models.scattering import AbstractScatteringModel
-from diffclust.models.settings import COUNTS, PublishedSettings, Register, removed_for
+from diffclust.models.settings import COUNTS, Ground, PublishedSettings, Register, removed_for
 from diffclust.models.staged import Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
 from diffclust.solvers import (
@@ -42,6 +43,10 @@ from diffclust.solvers import (
     representatives,
 )
 from diffclust.types import Key
+
+_STEADY, _STEADIER = 0.8, 0.1
+_MOST_JUDGED, _LEAST_JUDGED = 1000, 5
+"""Images that frames are tried on, and how many for each cluster at least."""
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
@@ -76,6 +81,35 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     def resolved(self, given: Data, /) -> AbstractImageModel:
         """The model with its frame, ground and numbers of removed directions."""
         return dataclasses.replace(super().resolved(given), num_removed=self.removed)
+
+    def reconsidered(self, given: Data) -> AbstractImageModel:
+        """The model as it is, placed with its ground kept, or not registered: the steadiest one.
+
+        The three are tried only where PSSC's clusters of at most 1,000 images have a stability
+        below 0.8 by the frame that was found; another one must be steadier by 0.1.
+        """
+        images = given.allgather(_examples(given, self.validated(given.samples)))
+        if len(images) < _LEAST_JUDGED * self.num_clusters:
+            return self
+
+        def stability(register: Register, ground: Ground) -> float:
+            judge = ProjectedScatteringSpectralClustering(
+                self.num_clusters,
+                mask=self.mask,
+                affinity="graph",
+                register=register,
+                ground=ground,
+            )
+            return _stability(judge, images)
+
+        own = stability("upright" if self.register == "auto" else self.register, self.ground)
+        if own >= _STEADY:
+            return self
+        kept, unmoved = stability("place", "keep"), stability("none", "none")
+        if max(kept, unmoved) < own + _STEADIER:
+            return self
+        register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
+        return dataclasses.replace(self, register=register, ground=ground)
 
     def neighbours(
         self, coordinates: np.ndarray, *, data: Data | None = None, callback: Callback = ignore
@@ -126,6 +160,26 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         settings = {"data": context.data, "callback": context.callback}
         every = self.of_views(context, ["coordinates"]).values()
         return neighbour_arrays([n for each in every for n in self.neighbours(each, **settings)])
+
+
+def _examples(given: Data, images: Images) -> np.ndarray:
+    """Images of positive weight, evenly from this process's share."""
+    count = len(images) if given.weight is None else given.weight
+    index = np.flatnonzero(np.broadcast_to(count, len(images)) > 0)
+    most = -(-_MOST_JUDGED * len(images) // given.num_samples)
+    places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
+    return np.asarray(images[index[places]])
+
+
+def _stability(model: "ProjectedScatteringSpectralClustering", images: np.ndarray) -> float:
+    """How steady a model's clusters are; nothing is aligned."""
+    data, results = Data(images), {}
+    chunk_size = model.chunk_size_for(model.prepared_description(data.description))
+    data, _ = model.preprocess(dataclasses.replace(data, chunk_size=chunk_size))
+    for stage in model.grouping_stages(data.description):
+        assert stage.compute is not None
+        results[stage.name] = stage.compute(Context(data, jax.random.key(0), results, ignore))
+    return FeatureClustering.of(results["cut"]).figures["stability"]
 
 
 Affinity = Literal["auto", "graph", "representatives"]

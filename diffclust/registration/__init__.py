@@ -6,7 +6,14 @@ mean, and `register` does so with shapes on the host, whatever their units. `pla
 `Frame` takes it out of many.
 """
 
-from diffclust.registration.colours import Ink, choose_ink, colour, ground, ink_votes
+from diffclust.registration.colours import (
+    Ink,
+    choose_ink,
+    colour,
+    ground,
+    ink_votes,
+    stray_of_ground,
+)
 from diffclust.registration.frames import Frame, Place, ink_of, votes_of
 from diffclust.registration.generalised_procrustes import Registration, generalised_procrustes
 from diffclust.registration.images import RADIUS, place, slant, upright
@@ -51,6 +58,7 @@ __all__ = [
     "register",
     "register_to",
     "slant",
+    "stray_of_ground",
     "upright",
     "votes_of",
 ]

@@ -266,6 +266,19 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     return jnp.concatenate([numbers, -shift[channels : 2 * channels], ink])
 
 
+def stray_of_ground(votes: Float[np.ndarray, "n votes"]) -> float:
+    """How far borders stray from the ground in a set of images.
+
+    Args:
+        votes: `ink_votes` of some images.
+
+    Returns:
+        The median share of an image's contrast; 0 where all are blank.
+    """
+    votes = votes[votes[:, 2] > LEAST_CONTRAST]
+    return float(np.median(votes[:, 1] / votes[:, 2])) if len(votes) else 0.0
+
+
 def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None:
     """Chooses the ink of a set of images, where single ones may be doubtful.
 
@@ -286,8 +299,8 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
     if np.ptp(votes[:, 5:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
         # Grey pictures that were saved in colours are grey.
         channels = 1
-    level, stray, contrast, vote, share = votes[:, :5].T
-    if np.median(stray / contrast) > _PLAIN:
+    level, _, _, vote, share = votes[:, :5].T
+    if stray_of_ground(votes) > _PLAIN:
         return None
     lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
     if channels > 1:

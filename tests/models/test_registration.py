@@ -12,7 +12,12 @@ import pytest
 import diffclust
 from diffclust import DeformationInvariantSpectralClustering, KMeans, metrics
 from diffclust.methods import METHODS
-from diffclust.models import MODELS, ScatteringKMeans
+from diffclust.models import (
+    MODELS,
+    ProjectedScatteringSpectralClustering,
+    ScatteringKMeans,
+    spectral,
+)
 from diffclust.models.images import restored
 from diffclust.parallel import Data, data_mesh
 from tests.models.cuts import quick_alignments
@@ -179,6 +184,57 @@ def test_photographs_are_placed_and_keep_their_colours():
     # Its frames would be those of bright ink.
     model = DeformationInvariantSpectralClustering(3, ground="keep").resolved(Data(images))
     assert model.register == "place"
+
+
+@pytest.mark.parametrize(
+    ("found", "kept", "unmoved", "expected"),
+    [
+        (0.8, 1.0, 1.0, ("upright", "dark")),
+        (0.7, 0.79, 0.79, ("upright", "dark")),
+        (0.6, 0.9, 0.7, ("place", "keep")),
+        (0.6, 0.7, 0.9, ("none", "none")),
+    ],
+)
+def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
+    found: float, kept: float, unmoved: float, expected: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"upright": found, "place": kept, "none": unmoved}
+    asked = []
+
+    def stability(model: ProjectedScatteringSpectralClustering, images: np.ndarray) -> float:
+        asked.append((model.register, len(images)))
+        return said[model.register]
+
+    monkeypatch.setattr(spectral, "_stability", stability)
+    noise = np.random.default_rng(0).normal(size=(COUNT, 20, 20, 1))
+    images = (0.3 + 0.6 * moved() + 0.1 * noise).clip(0, 1).astype(np.float32)
+    for kind in (ProjectedScatteringSpectralClustering, DeformationInvariantSpectralClustering):
+        asked.clear()
+        model = kind(3).resolved(Data(images))
+        is_mean = kind is DeformationInvariantSpectralClustering and expected[0] == "upright"
+        assert (model.register, model.ground) == ("auto" if is_mean else expected[0], expected[1])
+        assert [name for name, _ in asked] == ["upright", "place", "none"][
+            : 1 if found >= 0.8 else 3
+        ]
+        assert {count for _, count in asked} == {COUNT}
+    # Nothing is tried where the ground is plain, or was given, or images are few.
+    asked.clear()
+    for model, given in (
+        (ProjectedScatteringSpectralClustering(3), moved()),
+        (ProjectedScatteringSpectralClustering(3, register="upright"), images),
+        (ProjectedScatteringSpectralClustering(3, ground="dark"), images),
+        (ProjectedScatteringSpectralClustering(10), images),
+        (KMeans(3, register="auto"), images),
+    ):
+        model.resolved(Data(given))
+    assert not asked
+
+
+def test_stability_is_that_of_a_fit() -> None:
+    model = ProjectedScatteringSpectralClustering(3, affinity="graph", register="none")
+    result = model.fit(moved(), key=jax.random.key(0))
+    figure = result.outcome.figures["stability"]
+    assert spectral._stability(model, moved()) == pytest.approx(figure, abs=0.1)
 
 
 def test_images_of_weight_zero_say_nothing_of_the_ground() -> None:
