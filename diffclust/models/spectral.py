@@ -45,8 +45,8 @@ from diffclust.solvers import (
 from diffclust.types import Key
 
 _STEADY, _STEADIER = 0.8, 0.1
-_MOST_JUDGED, _LEAST_JUDGED = 1000, 5
-"""Images that frames are tried on, and how many for each cluster at least."""
+_MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
+"""Images that frames are tried on, their values, and how many images for each cluster at least."""
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
@@ -164,9 +164,10 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
 
 def _examples(given: Data, images: Images) -> np.ndarray:
     """Images of positive weight, evenly from this process's share."""
-    count = len(images) if given.weight is None else given.weight
-    index = np.flatnonzero(np.broadcast_to(count, len(images)) > 0)
-    most = -(-_MOST_JUDGED * len(images) // given.num_samples)
+    weight = np.ones(len(images)) if given.weight is None else np.asarray(given.weight)
+    index = np.flatnonzero(weight > 0)
+    most = min(_MOST_JUDGED, _MOST_VALUES // int(np.prod(images.shape[1:])))
+    most = -(-most * len(images) // given.num_samples)
     places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
     return np.asarray(images[index[places]])
 
