@@ -5,10 +5,11 @@
 
 The photographs of `experiments.default_method` in grey, and MNIST's training digits on textures,
 in noise, and in noise lighter or darker than their ground. PSSC by the ground that is found
-(`given`: without trying others), with the ground kept, without registration, and by `auto`. The
+(`found`, without trying others), with the ground kept, without registration, and by `auto`. The
 rule was chosen on these sets. Labels score, and nothing else.
 """
 
+import functools
 import time
 
 import jax
@@ -24,14 +25,14 @@ from experiments.registration.development import SETS as DIGITS
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 FRAMES = {
-    "given": {"register": "upright"},
+    "found": {"register": "upright"},
     "kept": {"register": "place", "ground": "keep"},
     "none": {"register": "none"},
     "auto": {"register": "auto"},
 }
 
 
-def noisy(limit, seed, polarities):
+def noisy(polarities, limit, seed):
     """Moved digits with noise of a tenth, on a dark ground or on one between."""
     draw = np.random.default_rng(seed)
     digits = load("mnist", split="train", limit=limit, seed=seed)
@@ -52,19 +53,18 @@ def grey(name, limit, seed):
 
 
 SETS = {
-    **{name: name for name in ("plain", "grounds", "paper")},
+    **{name: functools.partial(grey, name) for name in ("plain", "grounds", "paper")},
     "textured": textured,
-    "noise": lambda limit, seed: noisy(limit, seed, False),
-    "polarities": lambda limit, seed: noisy(limit, seed, True),
+    "noise": functools.partial(noisy, False),
+    "polarities": functools.partial(noisy, True),
 }
 
 
 def row_of(name, frame, limit, seed):
     """One fit, as a line of the results."""
-    make = SETS[name]
-    images, labels = grey(make, limit, seed) if isinstance(make, str) else make(limit, seed)
+    images, labels = SETS[name](limit, seed)
     settings = dict(FRAMES[frame])
-    if frame == "given":
+    if frame == "found":
         settings["ground"] = ink_of(images) or "none"
     start = time.perf_counter()
     model = ProjectedScatteringSpectralClustering(len(np.unique(labels)), **settings)
