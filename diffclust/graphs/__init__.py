@@ -2,7 +2,7 @@
 
 Take `nearest_neighbours`, or `nearest_neighbour_descent` where samples have no features, and one of
 the affinities to make a graph, `spectral_embedding` (or `transfer_cut`, through representatives) to
-embed its samples, and `normalised_cut` to judge a clustering of them.
+embed its samples, `normalised_cut` to judge a clustering of them and `refined_cut` to improve it.
 """
 
 from diffclust.graphs.affinity import (
@@ -16,7 +16,12 @@ from diffclust.graphs.affinity import (
 from diffclust.graphs.embedding import SpectralEmbedding, eigengap, spectral_embedding, transfer_cut
 from diffclust.graphs.neighbour_descent import DescentResult, nearest_neighbour_descent
 from diffclust.graphs.neighbours import Neighbours, nearest_neighbours
-from diffclust.graphs.normalised_cut import bipartite_cut, normalised_cut, strongest_bridges
+from diffclust.graphs.normalised_cut import (
+    bipartite_cut,
+    normalised_cut,
+    refined_cut,
+    strongest_bridges,
+)
 from diffclust.graphs.refine import (
     CandidateDistances,
     candidate_distances,
@@ -41,6 +46,7 @@ __all__ = [
     "nested_neighbours",
     "normalised_cut",
     "pair_distances",
+    "refined_cut",
     "reranked",
     "self_tuning_affinity",
     "self_tuning_scales",

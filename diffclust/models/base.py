@@ -698,8 +698,9 @@ class Result(eqx.Module):
         return {"method": self.model.method, **self.outcome.summary()}
 
     def _checked(self, samples: Any) -> Any:
-        array = self.model.prepared(samples)
-        shape = shape_of(Data(array).description.sample)
+        array = self.model.validated(samples)
+        description = self.model.prepared_description(Data(array).description)
+        shape = shape_of(description.sample)
         if shape != tuple(self.sample_shape):
             # As they come, not as registration leaves them.
             fitted = self.sample_shape if self.given_shape is None else self.given_shape
@@ -708,4 +709,4 @@ class Result(eqx.Module):
                 f"samples must have the fitted shape {tuple(fitted)}, not {given}; bring them to "
                 "that shape first"
             )
-        return array
+        return self.model.preprocessed(array)

@@ -85,8 +85,9 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     @property
     def _frames(self) -> tuple[Frame, ...]:
         """The frames, in addition to the model's, in which candidates are compared."""
-        places = ("upright", "place") if self.register == "auto" else ("none",)
-        return tuple(Frame(place) for place in places)
+        if self.register != "auto":
+            return (Frame("none"),)
+        return self.frame_of("upright"), self.frame_of("place")
 
     def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
         """The scattering transform; of rotation-invariant coefficients where images are turned."""

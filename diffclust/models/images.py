@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
-from diffclust.registration import Frame, choose_ink, stray_of_ground, votes_of
+from diffclust.registration import Frame, Place, choose_ink, own_sides, stray_of_ground, votes_of
 from diffclust.solvers import Outcome
 from diffclust.transforms import (
     AbstractSpatialTransform,
@@ -44,8 +45,8 @@ _TAKEN_OUT = ("dark", "light", "colour")
 _DOUBTFUL = 0.05
 """How far borders stray from their ground where it may be none, as a share of the contrast."""
 
-_LEAST_SIDE = 28
-"""Pixels to which the shorter side of smaller images is enlarged before these are moved."""
+_LEAST_SIDE, _SIDE_STEP = 28, 4
+"""Pixels on the shorter side of registered images: the fewest, and by how many there are more."""
 
 
 class AbstractImageModel(AbstractModel, RegistrationSettings):
@@ -66,14 +67,18 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         """The registration of single images."""
         place = "none" if self.register == "auto" else self.register
         ink = "none" if self.ground == "auto" else self.ground
-        least_side = 1 if self.register == "none" else _LEAST_SIDE
-        return Frame(place, ink, mask=self.mask, least_side=least_side)
+        if self.register == "none":
+            return Frame(place, ink, mask=self.mask)
+        # Of several frames each places images, and changes their size as it does.
+        side = None if self.register == "auto" else self.canvas
+        return Frame(place, ink, mask=self.mask, least_side=side or _LEAST_SIDE, most_side=side)
 
     @property
     def prototype_frame(self) -> Frame:
         """The frame that prototypes are in: the upright one of several."""
-        frame = self.frame
-        return dataclasses.replace(frame, place="upright") if self.register == "auto" else frame
+        if self.register != "auto":
+            return self.frame
+        return dataclasses.replace(self, register="upright").frame
 
     @property
     def registers(self) -> bool:
@@ -87,7 +92,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
         """The shape of registered images."""
-        return self.frame.shape(shape) if len(shape) == 3 else shape
+        return self.prototype_frame.shape(shape) if len(shape) == 3 else shape
 
     @property
     def makes_grey(self) -> bool:
@@ -116,8 +121,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             # Nothing is looked for. "none" says that a search found no plain ground.
             return dataclasses.replace(self, ground="auto") if ground == "none" else self
         if ground == "auto":
-            with given.raise_everywhere():
-                array = self.validated(given.samples)
+            array = self._validated_everywhere(given)
             votes = given.allgather(votes_of(array, mask=self.mask, weight=given.weight))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
@@ -129,7 +133,26 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         elif register == "auto":
             register = self.auto_register
         model = dataclasses.replace(self, register=register, ground=ground)
-        return model.reconsidered(given) if doubtful else model
+        if doubtful:
+            model = model.reconsidered(given)
+        return dataclasses.replace(model, canvas=model._canvas_for(given))
+
+    def _canvas_for(self, given: Data) -> int | None:
+        """Pixels on the shorter side of registered images; None where all stay as they are."""
+        if self.canvas is not None or self.register == "none":
+            return self.canvas
+        array = self._validated_everywhere(given)
+        side = min(array.shape[1:3])
+        if side > _LEAST_SIDE and self.ground != "keep":
+            own = given.allgather(own_sides(array, self.prototype_frame, weight=given.weight))
+            middle = np.median(own) if len(own) else side
+            side = min(side, _SIDE_STEP * math.ceil(middle / _SIDE_STEP))
+        return max(side, _LEAST_SIDE)
+
+    def _validated_everywhere(self, given: Data) -> Images:
+        """Checked images; where they are several processes', all raise if one does."""
+        with given.raise_everywhere():
+            return self.validated(given.samples)
 
     def reconsidered(self, given: Data) -> "AbstractImageModel":
         """The model with another frame, where its ground is doubtful and another one is better.
@@ -185,7 +208,11 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     def in_prototype_frame(self, images: Images, /) -> Images:
         """Images in the upright one of several frames."""
-        return Frame("upright").registered(images) if self.register == "auto" else images
+        return self.frame_of("upright").registered(images) if self.register == "auto" else images
+
+    def frame_of(self, place: Place) -> Frame:
+        """One of several frames, of images whose ground was taken out."""
+        return Frame(place, least_side=self.canvas or 1, most_side=self.canvas)
 
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
         """Moves images by their params."""

@@ -13,6 +13,7 @@ from diffclust.graphs import (
     eigengap,
     mean_graph,
     normalised_cut,
+    refined_cut,
     self_tuning_affinity,
     self_tuning_scales,
     spectral_embedding,
@@ -47,7 +48,7 @@ def cut_mean_graph(
     as clusters, or by five more, each times the 16th power of its eigenvalue. A small group that is
     cut off from all others takes one of the K vectors for itself, and two large ones then share a
     cluster; further vectors tell these apart. With a single graph, or where both are about as
-    steady, it is the former.
+    steady, it is the former. Single samples then move to other clusters while that lowers the cut.
 
     The edge between two samples counts the product of their weights; neighbours and scales do not
     depend on them.
@@ -71,7 +72,9 @@ def cut_mean_graph(
     settings = (num_clusters, num_restarts, key, callback)
     cuts = cuts_of_mean_graph(affinities, graphs, *settings, weight=weight)
     cut = steadier_cut(*cuts)
-    embedding, points = cut.embedding, cut.points
+    graph, embedding = weighted_graph(affinities, rows=weight, columns=weight), cut.embedding
+    refined = refined_cut(graph, cut.points.assignments, num_clusters=num_clusters)
+    points = cut.points.reassigned(embedding.vectors, refined)
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
     if len(graphs) > 1:
         figures["stability"] = cut.stability
@@ -87,7 +90,6 @@ def cut_mean_graph(
     }
     if weight is not None:
         extras["weight"] = weight
-    graph = weighted_graph(affinities, rows=weight, columns=weight)
     loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
     return FeatureClustering(points, loss, extras, figures)
 

@@ -156,10 +156,15 @@ class RegistrationSettings(eqx.Module):
             is `"place"`. `"auto"`: one of these, by the whole set, and `"none"` with
             `register="none"`. Except with `"keep"` and `"none"` the ground is taken out, by its
             colour at the border.
+        canvas: Pixels on the shorter side of registered images. Where it is not given, as many as
+            show the middle figure of the set at the size that it has in its image, in steps of 4,
+            at least 28 and at most as many as images have (28, where these have fewer); where the
+            ground is kept, as many as images have, or 28.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
     ground: Ground = eqx.field(static=True, default="auto", kw_only=True)
+    canvas: int | None = eqx.field(static=True, default=None, kw_only=True, metadata={"least": 8})
 
 
 class PassSettings(eqx.Module):

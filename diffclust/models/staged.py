@@ -236,8 +236,8 @@ class AbstractStagedModel(AbstractModel):
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Assigns samples to the nearest centre, and aligns them to its prototype."""
         points, nonconformity = self.extend(outcome, data, callback)
-        problem = self.alignment_model().problem(data.description.sample)
         clusters, moved = outcome.learned.clusters, self.data_in_prototype_frame(data)
+        problem = self.alignment_model().problem(moved.description.sample)
         groups = points.assignments
         rows = all_rows(alignment_chunks(problem, clusters, moved, groups, callback=callback))
         return _assignment(points, data.allgather(rows), nonconformity)

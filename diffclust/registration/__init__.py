@@ -14,7 +14,7 @@ from diffclust.registration.colours import (
     ink_votes,
     stray_of_ground,
 )
-from diffclust.registration.frames import Frame, Place, ink_of, votes_of
+from diffclust.registration.frames import Frame, Place, ink_of, own_sides, votes_of
 from diffclust.registration.generalised_procrustes import Registration, generalised_procrustes
 from diffclust.registration.images import RADIUS, place, slant, upright
 from diffclust.registration.procrustes import (
@@ -51,6 +51,7 @@ __all__ = [
     "in_principal_axes",
     "ink_of",
     "ink_votes",
+    "own_sides",
     "place",
     "principal_rotation",
     "procrustes",

@@ -39,7 +39,7 @@ _COPIES = 8
 """Arrays of an image's size that are alive while it is registered."""
 
 _MOST_VOTES = 2048
-"""Images of a set that are asked what its ground is, evenly spaced."""
+"""Images of a set that stand for all of it, evenly spaced."""
 
 
 class Frame(eqx.Module):
@@ -57,12 +57,15 @@ class Frame(eqx.Module):
             pixels are ground, and all pixels of a registered image count.
         least_side: Images whose shorter side has fewer pixels are read at so many: a figure that is
             made smaller would lose its detail.
+        most_side: Images whose shorter side has more pixels are read at so many; None for as many
+            as they have.
     """
 
     place: Place = eqx.field(static=True, default="upright")
     ink: Ink = eqx.field(static=True, default="none")
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     least_side: int = eqx.field(static=True, default=1, kw_only=True)
+    most_side: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     @property
     def is_identity(self) -> bool:
@@ -92,10 +95,13 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of images.
 
         Returns:
-            The same, with one channel where colours are taken out, and larger where it is small.
+            The same, with one channel where colours are taken out, and in another size where
+            `least_side` or `most_side` asks for that.
         """
         height, width, channels = sample_shape
-        factor = max(1.0, self.least_side / min(height, width))
+        side = max(self.least_side, min(height, width))
+        side = side if self.most_side is None else min(side, self.most_side)
+        factor = side / min(height, width)
         channels = 1 if self.ink == "colour" else channels
         return round(factor * height), round(factor * width), channels
 
@@ -255,13 +261,39 @@ def votes_of(
     Returns:
         What `ink_votes` says of each.
     """
-    voters = np.arange(len(images)) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
-    places = np.linspace(0, len(voters) - 1, min(len(voters), _MOST_VOTES)).astype(np.int64)
-    index = voters[places]
+    index = _asked(len(images), weight)
     if not len(index):
         # Of several processes one may have no image of any weight.
         return np.zeros((0, 5 + 2 * images.shape[3]), np.float32)
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
+
+
+def own_sides(
+    images: Images, frame: Frame, *, weight: Float[np.ndarray, " n"] | None = None
+) -> Float[np.ndarray, " asked"]:
+    """Shorter sides on which a frame would show figures as large as they are in their images.
+
+    Args:
+        images: Images, in memory or not, of which at most 2,048 are asked.
+        frame: Their registration.
+        weight: Weights of the images, of which those without any are left out; None for equal ones.
+
+    Returns:
+        Pixels, not rounded, for each that was asked.
+    """
+    index = _asked(len(images), weight)
+    if not len(index):
+        return np.zeros((0,), np.float32)
+    move = _each(frame.find, images, index)[:, -Affine().num_params :]
+    # Of the part of the image that is shown, both sides are as long in fractions of the image's.
+    return (1.0 + move[:, 0]) * min(images.shape[1:3])
+
+
+def _asked(count: int, weight: Float[np.ndarray, " n"] | None) -> Int[np.ndarray, " asked"]:
+    """Some images that stand for a set, evenly spaced among those of positive weight."""
+    some = np.arange(count) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
+    places = np.linspace(0, len(some) - 1, min(len(some), _MOST_VOTES)).astype(np.int64)
+    return some[places]
 
 
 def _each(

@@ -54,6 +54,26 @@ class PointClusters:
         """The distortion: the sum of squared distances."""
         return float(np.sum(self.distances**2))
 
+    def reassigned(
+        self, points: Float[np.ndarray, "n vectors"], assignments: Int[np.ndarray, " n"]
+    ) -> "PointClusters":
+        """The same centres, with some points in other clusters.
+
+        Args:
+            points: The points.
+            assignments: Cluster of each.
+
+        Returns:
+            The clusters; of a point that has moved the margin is 0, and the runner-up where it was.
+        """
+        moved = np.flatnonzero(assignments != self.assignments)
+        distances, margins = self.distances.copy(), self.margins.copy()
+        runners_up = self.runners_up.copy()
+        away = points[moved].astype(np.float64) - self.centres[assignments[moved]]
+        distances[moved], margins[moved] = np.linalg.norm(away, axis=1), 0.0
+        runners_up[moved] = self.assignments[moved]
+        return PointClusters(assignments, distances, margins, runners_up, self.centres)
+
 
 def centres_by_kmeans(
     points: Float[np.ndarray, "n features"],

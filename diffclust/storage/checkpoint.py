@@ -17,6 +17,7 @@ from diffclust._version import __version__
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.models.base import AbstractSettings, shape_of
+from diffclust.models.images import AbstractImageModel
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
@@ -286,14 +287,17 @@ def _rebuild(
     sample: Any,
 ) -> Result:
     settings = {name: _as_tuples(value) for name, value in description["settings"].items()}
+    # Format 1 knew images only.
+    shape = _as_shape(description.get("sample_shape") or description["image_shape"])
     if like is None:
         kind = MODELS[description["method"]]
         earlier = {n: v for n, v in _BEFORE.items() if n in kind.setting_types()}
         model = kind.from_settings(earlier | settings)
     else:
         model = dataclasses.replace(like, **settings)
-    # Format 1 knew images only.
-    shape = _as_shape(description.get("sample_shape") or description["image_shape"])
+    if isinstance(model, AbstractImageModel) and model.registers and model.canvas is None:
+        # Saved while images kept their size, or had 28 pixels a side.
+        model = dataclasses.replace(model, canvas=min(shape[:2]))
     given = description.get("given_shape")
     given_shape = None if given is None else _as_shape(given)
     dtype = _prototype_arrays(arrays)[0].dtype

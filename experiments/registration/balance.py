@@ -36,7 +36,6 @@ from diffclust.graphs.embedding import degrees, normalised_rows, safe_inverse
 from diffclust.metrics import accuracy
 from diffclust.models import MODELS, cuts_of_mean_graph, self_tuning_graphs
 from diffclust.parallel import Data
-from diffclust.registration import Frame
 from diffclust.solvers import kmeans
 from experiments.harness import RESULTS, arguments, finish, missing_runs
 from experiments.registration.run import data_of
@@ -335,7 +334,7 @@ def graphs_of(method, images, k, asked, register="auto"):
         neighbours = candidates_of(each, coordinates, **rule)
         if method == "di-spectral":
             places = ("none",) if register == "none" else ("upright", "place")
-            framed = [np.asarray(Frame(place).registered(based)) for place in places]
+            framed = [np.asarray(model.frame_of(place).registered(based)) for place in places]
             neighbours = [n for images in framed for n in each.rerank(neighbours, images)]
         yield name, self_tuning_graphs(neighbours, each.num_neighbours)
 

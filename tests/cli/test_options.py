@@ -151,7 +151,7 @@ def test_help_shows_what_all_methods_share_and_how_to_see_more(
 def test_an_option_of_another_method_is_refused_with_those_it_has(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    own = "--register, --ground, --restarts, --max-passes, --tolerance, --no-split-merge"
+    own = "--register, --ground, --canvas, --restarts, --max-passes, --tolerance, --no-split-merge"
     for command in (["fit", "x", "-k", "2"], ["sweep", "x", "-k", "2,3"]):
         words = [*command, "--out", "run", "--method", "kmeans", "--no_unit_norm", "--landmarks=3"]
         assert entry.main(words) == 2

@@ -113,7 +113,7 @@ def test_models_saved_before_register_nothing(tmp_path):
     diffclust.save(tmp_path / "model", result)
     path = tmp_path / "model" / "model.json"
     about = json.loads(path.read_text())
-    del about["settings"]["register"], about["settings"]["ground"]
+    del about["settings"]["register"], about["settings"]["ground"], about["settings"]["canvas"]
     path.write_text(json.dumps(about))
     loaded = diffclust.load(tmp_path / "model")
     assert loaded.model.register == "none"
@@ -251,6 +251,55 @@ def test_without_a_plain_ground_auto_takes_nothing_out():
     noise = np.random.default_rng(0).uniform(size=(12, 10, 10, 1)).astype(np.float32)
     model = KMeans(2, register="auto").fit(noise, key=KEY).model
     assert (model.register, model.ground) == ("none", "none")
+
+
+def in_large_pictures(margin: int = 16) -> np.ndarray:
+    return np.pad(moved(), ((0, 0), (margin, 0), (0, margin), (0, 0)))
+
+
+def test_registered_images_have_as_many_pixels_as_their_figures(tmp_path):
+    images = in_large_pictures()
+    result = KMeans(3, **FEW, register="place").fit(images, key=KEY)
+    assert result.model.canvas == 28
+    assert (result.sample_shape, result.given_shape) == ((28, 28, 1), (36, 36, 1))
+    assert metrics.adjusted_rand_index(LABELS, result.assignments) == 1.0
+    np.testing.assert_array_equal(result.predict(images[:9]).clusters, result.assignments[:9])
+    drawn = restored(result, images, result.prototypes[result.assignments])
+    assert drawn.shape == images.shape
+    assert np.mean(np.abs(drawn - images)) < 0.01
+    # In larger pictures figures of the same size have as many.
+    assert KMeans(3, register="place").resolved(Data(in_large_pictures(99))).canvas == 28
+    large = KMeans(3, **FEW, register="place", canvas=32).fit(images, key=KEY)
+    assert large.prototypes.shape == (3, 32, 32, 1)
+    # Where the ground is kept, so is what lies around.
+    kept = KMeans(3, register="place", ground="keep").resolved(Data(images))
+    assert kept.canvas == 36
+    assert KMeans(3).resolved(Data(images)).canvas is None
+
+
+def test_models_saved_before_keep_the_size_of_images(tmp_path):
+    images = in_large_pictures()
+    result = KMeans(3, **FEW, register="place", canvas=36).fit(images, key=KEY)
+    diffclust.save(tmp_path / "model", result)
+    path = tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text())
+    assert about["settings"].pop("canvas") == 36
+    path.write_text(json.dumps(about))
+    loaded = diffclust.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.registered(images), result.registered(images))
+
+
+@pytest.mark.slow
+def test_the_mean_graph_over_frames_of_large_pictures(tmp_path):
+    images = in_large_pictures()
+    result = by_bending(register="auto").fit(images, key=KEY)
+    assert (result.model.register, result.model.canvas) == ("auto", 28)
+    assert result.prototypes.shape == (3, 28, 28, 1)
+    assert result.registered(images).shape == (COUNT, 28, 28, 1)
+    assert result.align(images, result.outcome.assignment.params).shape == (COUNT, 28, 28, 1)
+    diffclust.save(tmp_path / "model", result)
+    again = diffclust.load(tmp_path / "model").predict(images)
+    assert np.mean(again.clusters == result.assignments) > 0.95
 
 
 @pytest.mark.slow

@@ -292,6 +292,7 @@ def test_as_published(images: np.ndarray) -> None:
         "mask": None,
         "register": "none",
         "ground": "auto",
+        "canvas": None,
         "num_restarts": 0,
     }
     spectral_result = model.fit(images, key=KEY, chunk_size=CHUNK)

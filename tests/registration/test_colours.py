@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from diffclust.image_source import SizedImages
 from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
 from diffclust.registration.colours import figure, without_ground
-from diffclust.registration.frames import votes_of
+from diffclust.registration.frames import own_sides, votes_of
 from diffclust.sampling import pixel_grid
 from tests.registration.test_images import blobs
 
@@ -139,6 +139,25 @@ def test_large_images_stay_and_streamed_ones_are_enlarged_too():
     result = frame.registered(Stored(images))
     assert result.shape == (3, 28, 28, 1)
     np.testing.assert_array_equal(result[np.arange(3)], frame.registered(images))
+
+
+@hypothesis.given(st.integers(0, 20), st.integers(0, 40), st.integers(0, 40))
+def test_figures_are_as_large_as_they_are_whatever_is_around_them(seed, above, before):
+    image = blobs(28, 28, seed, matrix=np.array([[0.8, 0.2], [0, 0.8]]))[None]
+    around = np.pad(image, ((0, 0), (above, 40 - above), (before, 40 - before), (0, 0)))
+    alone, side = own_sides(image, Frame("upright")), own_sides(around, Frame("upright"))
+    np.testing.assert_allclose(side, alone, atol=0.25)
+    frame = Frame("upright", most_side=28)
+    read = np.asarray(register(frame, jnp.asarray(around[0])))
+    assert read.shape == frame.shape(around.shape[1:]) == (28, 28, 1)
+    np.testing.assert_allclose(read.sum(), image.sum() * (28 / side[0]) ** 2, rtol=0.06)
+
+
+def test_images_without_weight_say_nothing_of_sizes():
+    images, weight = made(6, "black"), np.array([0.0, 1, 1, 0, 2, 1])
+    of_some = own_sides(images, Frame("place"), weight=weight)
+    np.testing.assert_array_equal(of_some, own_sides(images[weight > 0], Frame("place")))
+    assert own_sides(images, Frame("place"), weight=np.zeros(6)).shape == (0,)
 
 
 def made(count: int, kind: str) -> np.ndarray:
