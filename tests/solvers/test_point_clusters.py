@@ -42,6 +42,22 @@ def test_margins_and_distances_are_euclidean(key) -> None:
     np.testing.assert_array_equal(again.assignments, result.assignments)
 
 
+def test_reassigned_points_lie_on_the_border(key) -> None:
+    x, _ = rows()
+    result = kmeans(x, 6, key=key)
+    moved = np.argsort(result.margins)[:9]
+    assignments = result.assignments.copy()
+    assignments[moved] = result.runners_up[moved]
+    changed = result.reassigned(x, assignments)
+    np.testing.assert_array_equal(changed.assignments, assignments)
+    own = np.linalg.norm(x - changed.centres[assignments], axis=1)
+    np.testing.assert_allclose(changed.distances, own)
+    assert not changed.margins[moved].any()
+    np.testing.assert_array_equal(changed.runners_up[moved], result.assignments[moved])
+    others = np.setdiff1d(np.arange(len(x)), moved)
+    np.testing.assert_array_equal(changed.margins[others], result.margins[others])
+
+
 def test_same_key_gives_the_same_clusters(key) -> None:
     x, _ = rows()
     first, second = (kmeans(x, 6, key=key, num_restarts=2) for _ in range(2))
