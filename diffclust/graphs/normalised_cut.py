@@ -71,23 +71,23 @@ def refined_cut(
     """
     graph = checked_graph(graph).tocsr()
     labels = np.array(assignments, np.int64)
-    cut = normalised_cut(graph, labels, num_clusters=num_clusters)
+    cut, gain, target = _best_moves(graph, labels, num_clusters)
     for _ in range(_MOST_PASSES):
-        gain, target = _best_moves(graph, labels, num_clusters)
-        if not np.any(gain > _LEAST_GAIN):
+        wanting = np.flatnonzero(gain > _LEAST_GAIN)
+        if not len(wanting):
             break
         # Of neighbours that would move the one of greatest gain; of equal gains all.
-        greatest = graph.astype(bool).multiply(np.maximum(gain, 0.0)).max(axis=1)
-        movers = (gain > _LEAST_GAIN) & (gain >= np.asarray(greatest.todense()).ravel())
-        for moving in (np.flatnonzero(movers), np.argmax(gain)[None]):
+        rows = graph[wanting]
+        greatest = np.maximum.reduceat(gain[rows.indices], rows.indptr[:-1])
+        for moving in (wanting[gain[wanting] >= greatest], np.argmax(gain)[None]):
             moved = labels.copy()
             moved[moving] = target[moving]
-            less = normalised_cut(graph, moved, num_clusters=num_clusters)
-            if less < cut and len(np.unique(moved)) == len(np.unique(labels)):
+            after = _best_moves(graph, moved, num_clusters)
+            if after[0] < cut and len(np.unique(moved)) == len(np.unique(labels)):
                 break
         else:
             break
-        labels, cut = moved, less
+        labels, (cut, gain, target) = moved, after
     return labels.astype(np.asarray(assignments).dtype)
 
 
@@ -97,8 +97,8 @@ _LEAST_GAIN = 1e-9
 
 def _best_moves(
     graph: Graph, labels: Int[np.ndarray, " n"], clusters: int
-) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """By how much the best move of each sample lowers the cut, and where to: to linked clusters."""
+) -> tuple[float, Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """The cut, how much less of it the best move of each sample leaves, and where that goes."""
     count, degree = len(labels), degrees(graph)
     one_hot = (np.ones(count), (np.arange(count), labels))
     member = scipy.sparse.csr_array(one_hot, shape=(count, clusters))
@@ -121,7 +121,7 @@ def _best_moves(
     # The last one written for a sample is its greatest.
     order = np.argsort(rise, kind="stable")
     gain[sample[order]], target[sample[order]] = rise[order], cluster[order]
-    return gain, target
+    return float(clusters - share.sum()), gain, target
 
 
 _MOST_BRIDGES = 24
