@@ -79,7 +79,7 @@ def refined_cut(
         # Of neighbours that would move the one of greatest gain; of equal gains all.
         rows = graph[wanting]
         greatest = np.maximum.reduceat(gain[rows.indices], rows.indptr[:-1])
-        for moving in (wanting[gain[wanting] >= greatest], np.argmax(gain)[None]):
+        for moving in (wanting[gain[wanting] >= greatest], np.argmax(gain, keepdims=True)):
             moved = labels.copy()
             moved[moving] = target[moving]
             after = _best_moves(graph, moved, num_clusters)

@@ -130,13 +130,19 @@ def _size(result: Result, dataset: Collection) -> dict[str, str]:
     if isinstance(dataset, SeriesSet):
         length, channels = result.sample_shape
         return {"Length": f"{count(length, 'value')} of {count(channels, 'channel')}"}
-    height, width, channels = result.sample_shape
-    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
-    size = f"{height} × {width} pixels, {colours}"
+    given = result.sample_shape if result.given_shape is None else result.given_shape
+    size = _pixels(*given)
     if isinstance(dataset, Recordings):
         pitches = f"pitches up to {dataset.rate / 2000:g} kHz, evenly spaced in mel"
         size += f": {pitches}, and {dataset.seconds:g} s"
+    if given != result.sample_shape:
+        size += f"; registered: {_pixels(*result.sample_shape)}"
     return {"Image size": size}
+
+
+def _pixels(height: int, width: int, channels: int) -> str:
+    colours = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    return f"{height} × {width} pixels, {colours}"
 
 
 def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     page = Path("run/report.html").read_text()
     assert "The image registered" in page
     assert f"<dt>Registration</dt><dd>{said}" in page
+    assert "20 × 20 pixels, RGB; registered: 28 × 28 pixels, grey" in page
     assert run("predict", "run", "images.npz", "--out", "again", "--maps", "0")[0] == 0
     assert json.loads(Path("again/summary.json").read_text())["acc"] == 1.0
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
@@ -45,6 +46,25 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
         assert np.abs(result["restored"] - images).mean() < 0.02
         np.testing.assert_array_equal(result["index"], np.arange(len(LABELS)))
     assert load("run").model.ground == "colour"
+
+
+@pytest.mark.slow
+def test_small_figures_in_large_pictures(run: Run) -> None:
+    images = np.pad(moved(), ((0, 0), (40, 0), (0, 60), (0, 0)))
+    np.savez("images.npz", x=images, y=LABELS)
+    words = ["--method", "kmeans", "--register", "place", "--restarts", "3", "--maps", "0"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    assert "60 × 80 pixels, grey; registered: 28 × 37 pixels" in Path("run/report.html").read_text()
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert (summary["settings"]["canvas"], summary["acc"]) == (28, 1.0)
+    np.savez("larger.npz", x=images.repeat(2, 1).repeat(2, 2), y=LABELS)
+    assert run("predict", "run", "larger.npz", "--out", "again", "--maps", "0")[0] == 0
+    assert json.loads(Path("again/summary.json").read_text())["acc"] > 0.95
+    assert run("fit", "images.npz", "-k", "3", *words, "--canvas", "40", "--out", "large")[0] == 0
+    assert load("large").prototypes.shape == (3, 40, 53, 1)
+    status, _, err = run("fit", "images.npz", "-k", "3", *words, "--canvas", "4", "--out", "no")
+    assert (status, Path("no").exists()) == (2, False)
+    assert "canvas must be" in err
 
 
 def test_what_was_not_registered_is_not_restored(run: Run) -> None:

@@ -19,7 +19,9 @@ def drawn(seed: int, count: int, clusters: int, loops: bool) -> tuple[scipy.spar
     weight = np.maximum(weight, weight.T)
     if not loops:
         np.fill_diagonal(weight, 0.0)
-    assignments = np.where(draw.uniform(size=count) < 0.2, draw.integers(0, clusters, count), groups)
+    assignments = np.where(
+        draw.uniform(size=count) < 0.2, draw.integers(0, clusters, count), groups
+    )
     assignments[:clusters] = np.arange(clusters)
     return scipy.sparse.csr_array(weight), assignments
 
