@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -60,16 +60,14 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     """
 
     num_candidates: int | None = eqx.field(static=True, default=None, kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(
-        static=True, default=(4, 5, 6, 7), kw_only=True, converter=_validation.plain_numbers
-    )
+    usual_neighbours: ClassVar[tuple[int, ...]] = (4, 5, 6, 7)
     direction: Direction = eqx.field(static=True, default="forward", kw_only=True)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
         """Refuses settings that mean nothing."""
         if self.num_candidates is not None:
-            least = max(self.num_neighbours, default=1)
+            least = max(self.neighbour_numbers, default=1)
             _validation.count(self.num_candidates, "num_candidates", least=least)
         self.alignment_model()
 
@@ -133,7 +131,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     def num_compared(self, count: int) -> int:
         """All candidates; what stays the same at any angle tells less, and needs more of them."""
         if self.num_candidates is None:
-            return max(15 if self._rotation is None else 40, *self.num_neighbours)
+            return max(15 if self._rotation is None else 40, *self.neighbour_numbers)
         return self.num_candidates
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +26,12 @@ from diffclust.graphs.refine import Direction
 from diffclust.methods import OWN_GRAPH, Method
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.mean_graph import cut_mean_graph
-from diffclust.models.staged import AbstractStagedModel, Extension, reporter
+from diffclust.models.staged import (
+    AbstractStagedModel,
+    Extension,
+    FeatureClustering,
+    reporter,
+)
 from diffclust.parallel import Data, Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.solvers import (
@@ -38,6 +43,9 @@ from diffclust.solvers import (
     ignore,
     nearest_centres,
 )
+
+_STEADY, _STEADIER = 0.95, 0.02
+"""Stability below which more neighbours are tried, and by how much they must be steadier."""
 
 _EXAMPLES = 64
 """Samples from which an aligner's preconditioner is computed."""
@@ -58,16 +66,25 @@ class AbstractCutModel(AbstractStagedModel):
 
     Attributes:
         num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
+            Where it is not given, `usual_neighbours`, and twice as many where clusters are not
+            steady and steadier so.
+        usual_neighbours: Those numbers.
     """
 
-    num_neighbours: tuple[int, ...] = eqx.field(
-        static=True, default=(5, 8), kw_only=True, converter=_validation.plain_numbers
+    num_neighbours: tuple[int, ...] | None = eqx.field(
+        static=True, default=None, kw_only=True, converter=_validation.plain_numbers
     )
+    usual_neighbours: ClassVar[tuple[int, ...]] = (5, 8)
 
     def __check_init__(self):
         """Refuses an empty list of numbers."""
-        if not self.num_neighbours:
+        if self.num_neighbours == ():
             raise ValueError("num_neighbours is empty; give at least one whole number")
+
+    @property
+    def neighbour_numbers(self) -> tuple[int, ...]:
+        """`num_neighbours`, or the usual ones."""
+        return self.usual_neighbours if self.num_neighbours is None else self.num_neighbours
 
     @abc.abstractmethod
     def neighbours_of_new(
@@ -96,8 +113,27 @@ class AbstractCutModel(AbstractStagedModel):
         """
         return neighbours_of(context.results["neighbours"])
 
+    def more_neighbours(
+        self, numbers: tuple[int, ...], context: Context
+    ) -> Sequence[Neighbours] | None:
+        """Neighbours of all samples, enough for graphs that have more of them.
+
+        Args:
+            numbers: How many neighbours a sample has in each graph.
+            context: The results of earlier stages.
+
+        Returns:
+            As `ranked_neighbours`; None where there are not enough.
+        """
+        ranked = self.ranked_neighbours(context)
+        return ranked if min(near.num_neighbours for near in ranked) >= max(numbers) else None
+
     def cut_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that cuts the mean graph of its samples.
+
+        Where numbers of neighbours are not given, and the clusters of each graph alone differ much,
+        graphs of twice as many neighbours are cut, too: groups within a cluster, copies or pictures
+        taken in a row, fall apart where neighbours are few.
 
         Args:
             context: What the stage is given.
@@ -105,22 +141,41 @@ class AbstractCutModel(AbstractStagedModel):
         Returns:
             The arrays of the clustering.
         """
+        numbers = self.neighbour_numbers
+        cut = self._cut(self.ranked_neighbours(context), numbers, context)
+        stability = cut.figures.get("stability", 1.0)
+        if self.num_neighbours is None and context.data.broadcast(np.asarray(stability)) < _STEADY:
+            twice = tuple(2 * number for number in numbers)
+            near = self.more_neighbours(twice, context)
+            other = None if near is None else self._cut(near, twice, context)
+            if other is not None and other.figures["stability"] >= stability + _STEADIER:
+                cut, numbers = other, twice
+        return {**cut.arrays(), "num_neighbours": np.asarray(numbers, np.int32)}
+
+    def _cut(
+        self, neighbours: Sequence[Neighbours], numbers: tuple[int, ...], context: Context
+    ) -> FeatureClustering:
+        """The normalised cut of the mean graph."""
         return cut_mean_graph(
-            self.ranked_neighbours(context),
-            self.num_neighbours,
+            neighbours,
+            numbers,
             self.num_clusters,
             self.num_restarts,
             split_key(context.key, 2, 0),
             context.callback,
             weight=context.data.relative_weights,
-        ).arrays()
+        )
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
         """Assigns new samples to the centres of a fit by their affinities to those fitted."""
         scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
-        near = self.neighbours_of_new(outcome, data, callback)
-        affinities = mean_affinity_to_references(near, self.num_neighbours, scales, weight=weight)
-        own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in self.num_neighbours]
+        # Earlier versions did not store them.
+        numbers = outcome.extras.get("num_neighbours", self.neighbour_numbers)
+        fitted = dataclasses.replace(self, num_neighbours=numbers)
+        near = fitted.neighbours_of_new(outcome, data, callback)
+        numbers = fitted.neighbour_numbers
+        affinities = mean_affinity_to_references(near, numbers, scales, weight=weight)
+        own = [self_tuning_scales(n, num_neighbours=k) for n in near for k in numbers]
         return nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
 
     def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
@@ -173,14 +228,12 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
     """
 
     num_candidates: int = eqx.field(static=True, default=15, kw_only=True)
-    num_neighbours: tuple[int, ...] = eqx.field(
-        static=True, default=(4, 5, 6, 7), kw_only=True, converter=_validation.plain_numbers
-    )
+    usual_neighbours: ClassVar[tuple[int, ...]] = (4, 5, 6, 7)
     direction: Direction = eqx.field(static=True, default="mean", kw_only=True)
 
     def __check_init__(self):
         """Refuses fewer candidates than a graph has neighbours."""
-        least = max(self.num_neighbours, default=1)
+        least = max(self.neighbour_numbers, default=1)
         _validation.count(self.num_candidates, "num_candidates", least=least)
 
     def validated(self, samples: Any, /) -> Any:

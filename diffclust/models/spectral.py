@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
@@ -106,6 +107,13 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         if own >= _STEADY:
             return self
         kept, unmoved = stability("place", "keep"), stability("none", "none")
+        warnings.warn(
+            "It is doubtful whether these images have a plain ground. The clusters of "
+            f"{len(images)} of them have a stability of {own:.2f} if it is taken out, {kept:.2f} "
+            f"if it is kept and {unmoved:.2f} without registration; the steadiest is taken, the "
+            f"first unless another is steadier by {_STEADIER}. --register and --ground choose.",
+            stacklevel=2,
+        )
         if max(kept, unmoved) < own + _STEADIER:
             return self
         register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
@@ -125,7 +133,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
             Neighbours of every sample, in the order of `removed`.
         """
         compared = self.num_compared(len(coordinates))
-        windows = (self.removed, self.num_dimensions, compared, min(self.num_neighbours))
+        windows = (self.removed, self.num_dimensions, compared, min(self.neighbour_numbers))
         report = reporter(callback, "neighbours")
         return distinct_neighbours(coordinates, *windows, mesh=data and data.mesh, report=report)
 
@@ -263,7 +271,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         if "coordinates" in stored:
             return super().extend(outcome, data, callback)
         coordinates = self.coordinates_of(outcome, data, callback)
-        most, graphs = max(self.num_neighbours), []
+        most, graphs = max(self.neighbour_numbers), []
         for n, sigmas in zip(self.removed, stored["sigmas"], strict=True):
             window = drop_leading(coordinates, n, self.num_dimensions)
             chosen = stored[f"representatives_{n}"]
@@ -271,9 +279,14 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             graphs.append(self._gaussians(near, len(chosen), sigmas))
         return nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
+    def more_neighbours(self, numbers: tuple[int, ...], context: Context) -> Sequence[Neighbours]:
+        """They are sought again."""
+        denser = dataclasses.replace(self, num_neighbours=numbers)
+        return neighbours_of(denser.neighbours_stage(context))
+
     def num_compared(self, count: int) -> int:
         """Counts the neighbours that the largest graph needs; 0 with representatives."""
-        return 0 if self.by_representatives(count) else max(self.num_neighbours)
+        return 0 if self.by_representatives(count) else max(self.neighbour_numbers)
 
     def by_representatives(self, count: int) -> bool:
         """Whether samples are compared with a few representatives, and not with each other.
@@ -290,7 +303,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         return mean_graph(
             [
                 gaussian_affinity(near, count, num_neighbours=k, sigma=float(sigma))
-                for k, sigma in zip(self.num_neighbours, sigmas, strict=True)
+                for k, sigma in zip(self.neighbour_numbers, sigmas, strict=True)
             ]
         )
 
@@ -328,7 +341,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             key=jax.random.fold_in(key, removed),
             num_candidates=max(self.num_candidates, self.num_representatives),
         )
-        most, report = max(self.num_neighbours), reporter(callback, "neighbours")
+        most, report = max(self.neighbour_numbers), reporter(callback, "neighbours")
         near = nearest_neighbours(window, chosen, most, mesh=data and data.mesh, report=report)
         return {**neighbour_arrays([near]), "chosen": chosen}
 
@@ -362,7 +375,9 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
             neighbours = neighbours_of(arrays)[0]
-            each = [neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.num_neighbours]
+            each = [
+                neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.neighbour_numbers
+            ]
             sigmas.append(np.asarray(each))
             graphs.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
         affinities = weighted_graph(_side_by_side(graphs), rows=weight)

@@ -174,6 +174,9 @@ def _graph_figures(result: Result) -> dict[str, str]:
             f"{number(figures['eigengap'])}, from eigenvalue {clusters} to the next; the wider, "
             f"the clearer it is that the clusters are {clusters}"
         )
+    usual = getattr(result.model, "neighbour_numbers", ())
+    if (taken := result.outcome.extras.get("num_neighbours")) is not None and (*taken,) != usual:
+        texts["Neighbours"] = f"{', '.join(map(str, taken))}; clusters by half as many are unsteady"
     if "stability" in figures:
         texts["Stability"] = (
             f"{number(figures['stability'], digits=3)}: how alike these clusters are and those of "

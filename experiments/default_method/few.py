@@ -62,7 +62,7 @@ def row_of(name, count, seed, each):
         one = dataclasses.replace(model, num_removed=removed)
         near = one.neighbours(coordinates)
         key = jax.random.key(seed)
-        cut = cut_mean_graph(near, one.num_neighbours, count, one.num_restarts, key)
+        cut = cut_mean_graph(near, one.neighbour_numbers, count, one.num_restarts, key)
         row[numbers] = round(float(accuracy(labels, cut.points.assignments)), 4)
     return row
 

@@ -70,7 +70,7 @@ def main():
                 start = time.perf_counter()
                 result = cut_mean_graph(
                     neighbours,
-                    model.num_neighbours,
+                    model.neighbour_numbers,
                     model.num_clusters,
                     model.num_restarts,
                     jax.random.key(seed),

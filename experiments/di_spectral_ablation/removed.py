@@ -52,7 +52,7 @@ def main():
             for removed in REMOVED:
                 model = dataclasses.replace(model, num_removed=removed)
                 judged = model.rerank(model.neighbours(coordinates), images)
-                settings = (model.num_neighbours, len(chosen), model.num_restarts, key)
+                settings = (model.neighbour_numbers, len(chosen), model.num_restarts, key)
                 cut = cut_mean_graph(judged, *settings)
                 result[str(removed)] = {
                     "acc": round(scores(labels, cut.points.assignments)["acc"], 4),

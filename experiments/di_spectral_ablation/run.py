@@ -123,7 +123,7 @@ def main():
             for seed in range(args.seed, args.seed + args.seeds):
                 key = jax.random.key(seed)
                 result = cut_mean_graph(
-                    neighbours, model.num_neighbours, 10, model.num_restarts, key
+                    neighbours, model.neighbour_numbers, 10, model.num_restarts, key
                 )
                 runs.append(
                     {

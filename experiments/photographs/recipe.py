@@ -38,7 +38,7 @@ def row_of(images, labels, side, settings, seed):
     data = Data(model.prepared(images))
     _, coordinates = model.without_registration.project(data)
     cut = cut_mean_graph(
-        model.neighbours(coordinates), model.num_neighbours, 10, 4, jax.random.key(seed)
+        model.neighbours(coordinates), model.neighbour_numbers, 10, 4, jax.random.key(seed)
     )
     return {
         **{k: round(v, 4) for k, v in scores(labels, cut.points.assignments).items()},

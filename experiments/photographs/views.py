@@ -42,7 +42,7 @@ def graph_of(images, count, settings):
     data = model.data_in_prototype_frame(Data(np.asarray(model.frame.registered(images))))
     _, coordinates = model.project(data)
     graphs = [
-        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.num_neighbours])
+        mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.neighbour_numbers])
         for near in model.neighbours(coordinates)
     ]
     return mean_graph(graphs), model.ground

@@ -57,7 +57,7 @@ def main():
             for seed in range(args.seed, args.seed + args.seeds):
                 key = jax.random.key(seed)
                 result["graph"].append(
-                    cut_mean_graph(neighbours, graph.num_neighbours, k, graph.num_restarts, key)
+                    cut_mean_graph(neighbours, graph.neighbour_numbers, k, graph.num_restarts, key)
                 )
                 result["uspec"].append(uspec(published, coordinates, key))
             row = {}

@@ -49,7 +49,7 @@ def runs_of(model, images, seeds):
             result = uspec(model, coordinates, key)
         else:
             result = cut_mean_graph(
-                neighbours, model.num_neighbours, model.num_clusters, model.num_restarts, key
+                neighbours, model.neighbour_numbers, model.num_clusters, model.num_restarts, key
             )
         runs.append((seed, result, time.perf_counter() - start))
     return common, runs

@@ -336,7 +336,7 @@ def graphs_of(method, images, k, asked, register="auto"):
             places = ("none",) if register == "none" else ("upright", "place")
             framed = [np.asarray(model.frame_of(place).registered(based)) for place in places]
             neighbours = [n for images in framed for n in each.rerank(neighbours, images)]
-        yield name, self_tuning_graphs(neighbours, each.num_neighbours)
+        yield name, self_tuning_graphs(neighbours, each.neighbour_numbers)
 
 
 def found_of(labels, assignments):

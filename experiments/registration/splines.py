@@ -39,7 +39,7 @@ def row_of(images, labels, key):
         start = time.perf_counter()
         near = [result for each in framed for result in judge(each)]
         row[f"{name} seconds"] = round(time.perf_counter() - start, 1)
-        cut = cut_mean_graph(near, MODEL.num_neighbours, 10, MODEL.num_restarts, key)
+        cut = cut_mean_graph(near, MODEL.neighbour_numbers, 10, MODEL.num_restarts, key)
         row[name] = round(scores(labels, cut.points.assignments)["acc"], 4)
     return row
 

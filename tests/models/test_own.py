@@ -26,6 +26,7 @@ from diffclust.energies import (
     TransformedDistance,
 )
 from diffclust.masks import as_mask
+from diffclust.metrics import adjusted_rand_index
 from diffclust.models import (
     Clustering,
     KMeans,
@@ -215,6 +216,39 @@ def test_a_graph_is_cut_as_a_model_compares_samples(
         ).fit(np.where(np.arange(60)[:, None, None] == 7, np.nan, samples), key=key)
     with pytest.raises(ValueError, match="num_candidates must be .* 7"):
         SpectralClustering(K, plain(), num_candidates=6)
+
+
+def in_a_row() -> tuple[np.ndarray, np.ndarray]:
+    """Three groups of six places each, with eight samples that are much alike at each."""
+    draw = np.random.default_rng(0)
+    group, place = np.divmod(np.repeat(np.arange(18), 8), 6)
+    samples, rows = draw.normal(scale=0.05, size=(len(group), 20, 1)), np.arange(len(group))
+    samples[rows, 3 * group, 0] += 6.0
+    for axis, wave in enumerate((np.cos, np.sin)):
+        samples[rows, 3 * group + 1 + axis, 0] += wave(np.pi / 3 * place)
+    return samples.astype(np.float32), group
+
+
+def test_groups_within_a_cluster_are_joined_by_more_neighbours(
+    key: jax.Array, tmp_path: Path
+) -> None:
+    samples, groups = in_a_row()
+    few = SpectralClustering(K, plain(), num_neighbours=(4, 5, 6, 7)).fit(samples, key=key)
+    assert adjusted_rand_index(groups, few.assignments) < 0.3
+    assert few.outcome.figures["stability"] < 0.5
+    model = SpectralClustering(K, plain())
+    result = model.fit(samples, key=key)
+    assert adjusted_rand_index(groups, result.assignments) == 1.0
+    assert result.outcome.extras["num_neighbours"].tolist() == [8, 10, 12, 14]
+    assert result.outcome.extras["scales"].shape == (4, len(samples))
+    assert result.outcome.figures["stability"] == 1.0
+    np.testing.assert_array_equal(result.predict(samples).clusters, result.assignments)
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model).predict(samples)
+    np.testing.assert_array_equal(again.clusters, result.assignments)
+    # With no more candidates than the usual numbers ask for, these are taken.
+    least = SpectralClustering(K, plain(), num_candidates=8).fit(samples, key=key)
+    assert least.outcome.extras["num_neighbours"].tolist() == [4, 5, 6, 7]
 
 
 def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_path: Path) -> None:

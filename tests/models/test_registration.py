@@ -210,7 +210,9 @@ def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
     images = (0.3 + 0.6 * moved() + 0.1 * noise).clip(0, 1).astype(np.float32)
     for kind in (ProjectedScatteringSpectralClustering, DeformationInvariantSpectralClustering):
         asked.clear()
-        model = kind(3).resolved(Data(images))
+        tried = contextlib.nullcontext() if found >= 0.8 else pytest.warns(match="doubtful")
+        with tried:
+            model = kind(3).resolved(Data(images))
         is_mean = kind is DeformationInvariantSpectralClustering and expected[0] == "upright"
         assert (model.register, model.ground) == ("auto" if is_mean else expected[0], expected[1])
         assert [name for name, _ in asked] == ["upright", "place", "none"][
