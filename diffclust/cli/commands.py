@@ -374,6 +374,7 @@ def write_run(
             **(dataset.steps if isinstance(dataset, Recordings) else {}),
             **{name: getattr(options, name, None) for name in _OF_FITS},
             "sample_shape": result.sample_shape,
+            "given_shape": result.given_shape,
             "landmark_names": getattr(dataset, "landmark_names", None),
             "skipped": dataset.skipped,
             # What is read as it is needed is not read once more.

@@ -142,7 +142,16 @@ def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
     if settings.get("penalty_rounds") or summary["status"] == "predicted":
         return None
     source = summary["source"]
-    read = ("sample_shape", "pad", "rate", "seconds", "crc32", "weights", "weights_crc32")
+    read = (
+        "sample_shape",
+        "given_shape",
+        "pad",
+        "rate",
+        "seconds",
+        "crc32",
+        "weights",
+        "weights_crc32",
+    )
     about = [summary["method"], settings, *map(source.get, read)]
     return json.dumps([*about, sorted(samples)], sort_keys=True)
 

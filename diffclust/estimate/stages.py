@@ -159,6 +159,8 @@ def estimate(
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
     array = samples if isinstance(samples, ImageSource) else model.validated(samples)
+    # Parts of the samples are registered as all of them are.
+    model = model.resolved(Data(array))
     fit = PlannedFit(model, array, key, chunk_size, seconds, short)
     stages = stage_costs(fit)
     resident, working = model.state_bytes(fit.shape), measure.working_bytes()
@@ -334,7 +336,7 @@ def _split_attempts(plan: Any) -> list[int]:
 def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     """Graph methods: features by image, neighbours by pair, directions by feature."""
     model, count, full = fit.model, len(fit.samples), fit.chunk
-    views = len(model.resolved(Data(fit.samples)).views)
+    views = len(model.views)
     few = min(count, int(np.clip(count // _ONE_IN, _GRAPH_LEAST, _GRAPH_MOST)))
     few = min(count, max(few, 4 * model.num_clusters))
     small = min(full, 16 * -(-few // 16))

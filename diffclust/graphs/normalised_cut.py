@@ -44,7 +44,7 @@ def normalised_cut(
 
 
 _MOST_PASSES = 100
-"""Passes of `refined_cut`; some ten are enough."""
+"""Passes of `refined_cut`; where clusters are nearly right some ten are enough."""
 
 
 def refined_cut(
@@ -53,9 +53,9 @@ def refined_cut(
     """Moves single samples to other clusters while that makes the normalised cut less.
 
     k-means of eigenvectors solves a relaxation of the cut, and leaves samples at the borders whose
-    affinities are mostly with another cluster. In each pass all move that would lower the cut, but
-    of neighbours only the one that lowers it most; where that raises the cut after all, only the
-    one that lowers it most of all.
+    affinities are mostly with another cluster. In each of at most 100 passes all move that would
+    lower the cut, but of neighbours only the one that lowers it most; where that raises the cut
+    after all, only the one that lowers it most of all.
 
     Args:
         graph: Symmetric, non-negative affinities.
@@ -65,11 +65,15 @@ def refined_cut(
     Returns:
         Clusters of no greater normalised cut; none loses its last sample.
 
+    Raises:
+        ValueError: If there is not one assignment for each sample, below K.
+
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors, Sec. 4.3 (local
         search).
     """
     graph = checked_graph(graph).tocsr()
+    _validation.within(assignments, graph.shape[0], num_clusters, "assignments", "sample")
     labels = np.array(assignments, np.int64)
     cut, gain, target = _best_moves(graph, labels, num_clusters)
     for _ in range(_MOST_PASSES):

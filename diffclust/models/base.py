@@ -160,6 +160,17 @@ class AbstractModel(AbstractSettings):
         """
         return self
 
+    def matching(self, prototypes: Any, /) -> "AbstractModel":
+        """The model that brings samples to the size of prototypes that a fit starts from.
+
+        Args:
+            prototypes: What a user passes in, or None.
+
+        Returns:
+            The model; by default the same.
+        """
+        return self
+
     @property
     def without_registration(self) -> "AbstractModel":
         """The model of samples that are registered already."""
@@ -350,14 +361,14 @@ class AbstractModel(AbstractSettings):
             ValueError: If an argument is not what it should be.
             FitError: If the fit breaks down.
         """
-        given = Data(samples, mesh=mesh)
-        model, noun = self.resolved(given), self.words.noun
+        given, noun = Data(samples, mesh=mesh), self.words.noun
         with given.raise_everywhere():
-            array = model.validated(samples)
+            array = self.validated(samples)
             count = jax.tree.leaves(array)[0].shape[0]
             weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
+        model = self.matching(prototypes).resolved(dataclasses.replace(given, weight=weight))
         data = Data(array, weight, chunk_size, mesh)
         _validation.cluster_count(self.num_clusters, data.num_samples, plural(noun))
         selection = Selection.of(data, drop=self.descriptor.drops_weightless)
@@ -544,7 +555,7 @@ class Result(eqx.Module):
         sample_shape: Shape of one sample as it was clustered: height, width and channels of an
             image, say; of a tree the shapes of its parts.
         outcome: What the solver returned.
-        given_shape: Shape of one sample as it came: registration may enlarge images. None where a
+        given_shape: Shape of one sample as it came, which registration may change. None where a
             result was saved before that was kept.
     """
 

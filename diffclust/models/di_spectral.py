@@ -127,6 +127,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks."""
         self.alignment_model().check(images)
+        # Compared in a frame, they may have fewer.
+        _validation.landmarks_fit(self.landmarks, *self.registered_shape(images.shape[1:])[:2])
 
     def num_compared(self, count: int) -> int:
         """All candidates; what stays the same at any angle tells less, and needs more of them."""

@@ -141,13 +141,22 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         """Pixels on the shorter side of registered images; None where all stay as they are."""
         if self.canvas is not None or self.register == "none":
             return self.canvas
-        array = self._validated_everywhere(given)
+        array, own = self._validated_everywhere(given), np.zeros((0,), np.float32)
         side = min(array.shape[1:3])
         if side > _LEAST_SIDE and self.ground != "keep":
-            own = given.allgather(own_sides(array, self.prototype_frame, weight=given.weight))
-            middle = np.median(own) if len(own) else side
-            side = min(side, _SIDE_STEP * math.ceil(middle / _SIDE_STEP))
+            own = own_sides(array, self.prototype_frame, weight=given.weight)
+        if len(own := given.allgather(own)):
+            # Rounding adds no step, such as where images were registered before.
+            steps = math.ceil(float(np.median(own)) / _SIDE_STEP - 0.05)
+            side = min(side, _SIDE_STEP * steps)
         return max(side, _LEAST_SIDE)
+
+    def matching(self, prototypes: Any, /) -> "AbstractImageModel":
+        """The model that registers images to the size of prototypes."""
+        shape = getattr(prototypes, "shape", ())
+        if self.register == "none" or self.canvas is not None or len(shape) < 3:
+            return self
+        return dataclasses.replace(self, canvas=min(shape[1:3]))
 
     def _validated_everywhere(self, given: Data) -> Images:
         """Checked images; where they are several processes', all raise if one does."""
@@ -211,7 +220,14 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return self.frame_of("upright").registered(images) if self.register == "auto" else images
 
     def frame_of(self, place: Place) -> Frame:
-        """One of several frames, of images whose ground was taken out."""
+        """One of several frames, of images whose ground was taken out.
+
+        Args:
+            place: What it takes out.
+
+        Returns:
+            The frame.
+        """
         return Frame(place, least_side=self.canvas or 1, most_side=self.canvas)
 
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:

@@ -63,9 +63,9 @@ def cut_mean_graph(
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
-        The clustering, and how steady it is: the mean adjusted Rand index between it and the
-        clusterings of the graphs for each distance alone; for one distance, of those for each
-        number of neighbours.
+        The clustering, and how steady it was before these moves: the mean adjusted Rand index
+        between it and the clusterings of the graphs for each distance alone; for one distance, of
+        those for each number of neighbours.
     """
     graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)

@@ -156,10 +156,10 @@ class RegistrationSettings(eqx.Module):
             is `"place"`. `"auto"`: one of these, by the whole set, and `"none"` with
             `register="none"`. Except with `"keep"` and `"none"` the ground is taken out, by its
             colour at the border.
-        canvas: Pixels on the shorter side of registered images. Where it is not given, as many as
-            show the middle figure of the set at the size that it has in its image, in steps of 4,
-            at least 28 and at most as many as images have (28, where these have fewer); where the
-            ground is kept, as many as images have, or 28.
+        canvas: Pixels on the shorter side of registered images. Where it is not given, so many that
+            a figure of median size keeps its size, rounded up to a multiple of 4, from 28 up to the
+            images' own; with `ground="keep"` the images' own, at least 28. Without registration it
+            has no effect.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)

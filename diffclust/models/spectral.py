@@ -100,6 +100,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
                 affinity="graph",
                 register=register,
                 ground=ground,
+                canvas=self.canvas if register != "none" else None,
             )
             return _stability(judge, images)
 

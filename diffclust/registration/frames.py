@@ -33,7 +33,7 @@ Place = Literal["none", "place", "upright"]
 """What is taken out: nothing; place and size; slant, size and place."""
 
 Registered = Float[Array, "rows columns framed"]
-"""A registered image, whose channels may be fewer, and which may be larger."""
+"""A registered image, whose channels may be fewer, and which may be of another size."""
 
 _COPIES = 8
 """Arrays of an image's size that are alive while it is registered."""
@@ -57,8 +57,8 @@ class Frame(eqx.Module):
             pixels are ground, and all pixels of a registered image count.
         least_side: Images whose shorter side has fewer pixels are read at so many: a figure that is
             made smaller would lose its detail.
-        most_side: Images whose shorter side has more pixels are read at so many; None for as many
-            as they have.
+        most_side: Images whose shorter side has more pixels are read at so many, whatever
+            `least_side` is; None for as many as they have.
     """
 
     place: Place = eqx.field(static=True, default="upright")
@@ -69,7 +69,7 @@ class Frame(eqx.Module):
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is taken out; images may be enlarged all the same."""
+        """Whether nothing is taken out; images may be brought to another size all the same."""
         return self.place == "none" and self.ink in ("none", "keep")
 
     @property
@@ -148,7 +148,11 @@ class Frame(eqx.Module):
         shift, mix, move = self.transform(image.shape[2]).split(params)
         inked, shape = self._inked(shift, mix, image), self.shape(image.shape)
         stays = self.place == "none" and shape[:2] == inked.shape[:2]
-        return inked if stays else _read(move, inked, shape, self._boundary)
+        if stays:
+            return inked
+        # Of images that are several times larger no ink is missed between two pixels.
+        times = min(inked.shape[0] // shape[0], inked.shape[1] // shape[1])
+        return _read(move, inked, shape, self._boundary, max(1, times))
 
     def __call__(self, image: Image) -> Registered:
         """Registers an image.
@@ -228,11 +232,20 @@ class Frame(eqx.Module):
 
 
 def _read(
-    move: Params, image: Registered, shape: tuple[int, ...], boundary: Boundary
+    move: Params,
+    image: Registered,
+    shape: tuple[int, ...],
+    boundary: Boundary,
+    points_a_side: int = 1,
 ) -> Float[Array, "height width framed"]:
-    """An image under an affine map, with as many rows and columns as a shape says."""
-    points = Affine().warp(move, pixel_grid(shape[0], shape[1], image.dtype))
-    return bilinear_sample(image, points, boundary=boundary)
+    """An image under an affine map, with as many rows and columns as a shape says.
+
+    A pixel is the mean of so many points for each of its sides.
+    """
+    rows, columns, each = *shape[:2], points_a_side
+    points = Affine().warp(move, pixel_grid(each * rows, each * columns, image.dtype))
+    read = bilinear_sample(image, points, boundary=boundary)
+    return read.reshape(rows, each, columns, each, -1).mean(axis=(1, 3))
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
@@ -279,14 +292,15 @@ def own_sides(
         weight: Weights of the images, of which those without any are left out; None for equal ones.
 
     Returns:
-        Pixels, not rounded, for each that was asked.
+        Pixels, not rounded, for each that was asked and has ink.
     """
     index = _asked(len(images), weight)
     if not len(index):
         return np.zeros((0,), np.float32)
     move = _each(frame.find, images, index)[:, -Affine().num_params :]
-    # Of the part of the image that is shown, both sides are as long in fractions of the image's.
-    return (1.0 + move[:, 0]) * min(images.shape[1:3])
+    # Of the part of the image that is shown, both sides are as long in fractions of the image's;
+    # images without ink keep their size.
+    return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 
 def _asked(count: int, weight: Float[np.ndarray, " n"] | None) -> Int[np.ndarray, " asked"]:

@@ -33,7 +33,7 @@ compilation of our own, and up to the first it makes twice as many starts."""
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PointClusters:
-    """Points assigned to their nearest centres.
+    """Points assigned to centres: the nearest ones, but for those that `reassigned` moved.
 
     Attributes:
         assignments: Cluster of each row.

@@ -295,7 +295,7 @@ def _rebuild(
         model = kind.from_settings(earlier | settings)
     else:
         model = dataclasses.replace(like, **settings)
-    if isinstance(model, AbstractImageModel) and model.registers and model.canvas is None:
+    if isinstance(model, AbstractImageModel) and model.register != "none" and not model.canvas:
         # Saved while images kept their size, or had 28 pixels a side.
         model = dataclasses.replace(model, canvas=min(shape[:2]))
     given = description.get("given_shape")

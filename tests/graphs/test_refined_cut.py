@@ -52,6 +52,12 @@ def test_brings_samples_back_to_their_group():
     assert refined.dtype == assignments.dtype
 
 
+@pytest.mark.parametrize("assignments", [[0, 1, 2], [0, 1]])
+def test_assignments_are_checked(assignments):
+    with pytest.raises(ValueError, match="assignments"):
+        refined_cut(scipy.sparse.csr_array(np.ones((3, 3))), np.array(assignments), num_clusters=2)
+
+
 @pytest.mark.parametrize("clusters", [1, 5])
 def test_leaves_what_cannot_be_better(clusters):
     nothing = scipy.sparse.csr_array((5, 5))

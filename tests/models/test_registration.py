@@ -20,6 +20,7 @@ from diffclust.models import (
 )
 from diffclust.models.images import restored
 from diffclust.parallel import Data, data_mesh
+from diffclust.registration import Frame, own_sides
 from tests.models.cuts import quick_alignments
 from tests.models.test_di_spectral import by_bending
 from tests.registration.test_colours import Stored
@@ -259,7 +260,7 @@ def in_large_pictures(margin: int = 16) -> np.ndarray:
     return np.pad(moved(), ((0, 0), (margin, 0), (0, margin), (0, 0)))
 
 
-def test_registered_images_have_as_many_pixels_as_their_figures(tmp_path):
+def test_registered_images_have_as_many_pixels_as_their_figures():
     images = in_large_pictures()
     result = KMeans(3, **FEW, register="place").fit(images, key=KEY)
     assert result.model.canvas == 28
@@ -279,6 +280,36 @@ def test_registered_images_have_as_many_pixels_as_their_figures(tmp_path):
     assert KMeans(3).resolved(Data(images)).canvas is None
 
 
+def test_figures_of_a_size_between_the_bounds_have_that_size():
+    images = in_large_pictures(10).repeat(5, axis=1).repeat(5, axis=2)
+    model = KMeans(3, **FEW, register="place")
+    sides = own_sides(images, Frame("place"))
+    expected = 4 * np.ceil(np.median(sides) / 4)
+    assert 28 < expected < images.shape[1]
+    assert model.resolved(Data(images)).canvas == expected
+    # Images of weight zero say nothing of it.
+    small = np.concatenate([images, in_large_pictures(130)[:40]])
+    weight = np.repeat([1.0, 0.0], [COUNT, 40])
+    assert model.fit(small, key=KEY, sample_weight=weight).model.canvas == expected
+    # Nor do blank ones.
+    blank = np.concatenate([images, np.zeros_like(images)])
+    assert model.resolved(Data(blank)).canvas == expected
+
+
+def test_a_fit_from_prototypes_has_their_size():
+    images = in_large_pictures()
+    result = KMeans(3, **FEW, register="place").fit(images, key=KEY, prototypes=images[:3])
+    assert result.prototypes.shape == (3, 36, 36, 1)
+    again = KMeans(3, **FEW, register="place").fit(images, key=KEY, prototypes=result.prototypes)
+    np.testing.assert_allclose(again.loss, result.loss, rtol=1e-4)
+
+
+def test_landmarks_fit_the_canvas():
+    model = by_bending(register="auto", canvas=8, landmarks=(10, 10))
+    with pytest.raises(ValueError, match="landmarks"):
+        model.fit(in_large_pictures(), key=KEY)
+
+
 def test_models_saved_before_keep_the_size_of_images(tmp_path):
     images = in_large_pictures()
     result = KMeans(3, **FEW, register="place", canvas=36).fit(images, key=KEY)
@@ -289,6 +320,9 @@ def test_models_saved_before_keep_the_size_of_images(tmp_path):
     path.write_text(json.dumps(about))
     loaded = diffclust.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.registered(images), result.registered(images))
+    inked = KMeans(3, **FEW, ground="dark").fit(images, key=KEY)
+    diffclust.save(tmp_path / "inked", inked)
+    assert diffclust.load(tmp_path / "inked").model == inked.model
 
 
 @pytest.mark.slow

@@ -153,11 +153,25 @@ def test_figures_are_as_large_as_they_are_whatever_is_around_them(seed, above, b
     np.testing.assert_allclose(read.sum(), image.sum() * (28 / side[0]) ** 2, rtol=0.06)
 
 
+@pytest.mark.parametrize("size", [160, 320])
+def test_much_larger_images_keep_their_ink(size):
+    image = np.zeros((size, size, 1), np.float32)
+    image[size // 4 : 3 * size // 4, size // 2 : size // 2 + 2] = 1.0
+    image[size // 3 : size // 3 + 2, size // 4 : 3 * size // 4] = 1.0
+    read = np.asarray(register(Frame("none", most_side=28), jnp.asarray(image)))
+    np.testing.assert_allclose(read.sum() / 28**2, image.sum() / size**2, rtol=0.35)
+    assert (read[8:20, 13:16].sum(axis=1) > 0).all()
+
+
 def test_images_without_weight_say_nothing_of_sizes():
     images, weight = made(6, "black"), np.array([0.0, 1, 1, 0, 2, 1])
     of_some = own_sides(images, Frame("place"), weight=weight)
     np.testing.assert_array_equal(of_some, own_sides(images[weight > 0], Frame("place")))
     assert own_sides(images, Frame("place"), weight=np.zeros(6)).shape == (0,)
+    blank = np.concatenate([np.zeros_like(images), images])
+    np.testing.assert_array_equal(
+        own_sides(blank, Frame("place")), own_sides(images, Frame("place"))
+    )
 
 
 def made(count: int, kind: str) -> np.ndarray:
