@@ -28,6 +28,9 @@ from diffclust.types import Key
 _MORE_VECTORS, _STEPS = 5, 16.0
 """Of the second embedding, chosen on development sets by `experiments.registration.balance`."""
 
+_LEAST_EACH = 150
+"""Samples for each cluster from which on single ones are moved."""
+
 _TIE = 0.002
 """Stabilities that differ by less may change places with the seed of k-means."""
 
@@ -48,7 +51,8 @@ def cut_mean_graph(
     as clusters, or by five more, each times the 16th power of its eigenvalue. A small group that is
     cut off from all others takes one of the K vectors for itself, and two large ones then share a
     cluster; further vectors tell these apart. With a single graph, or where both are about as
-    steady, it is the former. Single samples then move to other clusters while that lowers the cut.
+    steady, it is the former. Single samples then move to other clusters while that lowers the cut,
+    unless there are fewer than 150 for each cluster, whose few edges say less than eigenvectors.
 
     The edge between two samples counts the product of their weights; neighbours and scales do not
     depend on them.
@@ -73,8 +77,10 @@ def cut_mean_graph(
     cuts = cuts_of_mean_graph(affinities, graphs, *settings, weight=weight)
     cut = steadier_cut(*cuts)
     graph, embedding = weighted_graph(affinities, rows=weight, columns=weight), cut.embedding
-    refined = refined_cut(graph, cut.points.assignments, num_clusters=num_clusters)
-    points = cut.points.reassigned(embedding.vectors, refined)
+    points = cut.points
+    if len(points.assignments) >= _LEAST_EACH * num_clusters:
+        refined = refined_cut(graph, points.assignments, num_clusters=num_clusters)
+        points = points.reassigned(embedding.vectors, refined)
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
     if len(graphs) > 1:
         figures["stability"] = cut.stability

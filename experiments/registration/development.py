@@ -107,6 +107,12 @@ def on_white(images, labels, seed):
     return 1.0 - images
 
 
+def on_two_grounds(images, labels, seed):
+    """Half of them dark on light, in grey."""
+    dark = np.random.default_rng(seed).uniform(size=(len(images), 1, 1, 1)) < 0.5
+    return np.where(dark, 0.8 - 0.7 * images, 0.2 + 0.7 * images).astype(np.float32)
+
+
 def at_two_places(images, labels, seed):
     """In the left or the right half of a canvas of 28×56: a nuisance that is stable itself."""
     right = np.random.default_rng(seed).uniform(size=(len(images), 1, 1, 1)) < 0.5
@@ -127,6 +133,7 @@ SETS = {
     "noisy": noisy,
     "white": on_white,
     "two-places": at_two_places,
+    "two-grounds": on_two_grounds,
 }
 
 

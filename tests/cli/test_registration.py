@@ -48,6 +48,18 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert load("run").model.ground == "colour"
 
 
+def test_grounds_and_methods_that_there_are_not_are_refused(run: Run) -> None:
+    np.savez("images.npz", x=moved(), y=LABELS)
+    status, _, err = run("fit", "images.npz", "-k", "3", "--ground", "red", "--out", "run")
+    assert (status, Path("run").exists()) == (2, False)
+    assert "red" in err
+    assert "light" in err
+    words = ["--method", "series-kmeans", "--register", "place", "--out", "run"]
+    status, _, err = run("fit", "images.npz", "-k", "3", *words)
+    assert status == 2
+    assert "series-kmeans has no option --register" in err
+
+
 @pytest.mark.slow
 def test_small_figures_in_large_pictures(run: Run) -> None:
     images = np.pad(moved(), ((0, 0), (40, 0), (0, 60), (0, 0)))

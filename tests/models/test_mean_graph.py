@@ -39,8 +39,9 @@ def test_a_cut_by_more_vectors_must_be_clearly_steadier(more: float, taken: int)
     assert steadier_cut(*cuts) is cuts[taken]
 
 
-def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph() -> None:
-    points, labels = sklearn.datasets.make_blobs(90, 4, centers=3, random_state=1)
+@pytest.mark.parametrize("count", [90, 480])
+def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph(count: int) -> None:
+    points, labels = sklearn.datasets.make_blobs(count, 4, centers=3, random_state=1)
     views = [points[:, columns] for columns in ([0, 1], [1, 2], [0, 3])]
     near = [nearest_neighbours(view, view, 6, exclude_self=True) for view in views]
     graphs = self_tuning_graphs(near, NEIGHBOURS)
@@ -48,7 +49,10 @@ def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph() -
     cuts = cuts_of_mean_graph(mean_graph(graphs), graphs, 3, 4, KEY)
     taken = cut_mean_graph(near, NEIGHBOURS, 3, 4, KEY)
     best = steadier_cut(*cuts)
-    refined = refined_cut(mean_graph(graphs), best.points.assignments, num_clusters=3)
+    refined = best.points.assignments
+    if count > 450:
+        # Of fewer no sample is moved.
+        refined = refined_cut(mean_graph(graphs), refined, num_clusters=3)
     np.testing.assert_array_equal(taken.points.assignments, refined)
     assert taken.loss == pytest.approx(normalised_cut(mean_graph(graphs), refined))
     assert taken.figures["stability"] == pytest.approx(best.stability)

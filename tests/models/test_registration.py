@@ -256,6 +256,17 @@ def test_without_a_plain_ground_auto_takes_nothing_out():
     assert (model.register, model.ground) == ("none", "none")
 
 
+@pytest.mark.parametrize("blank", [1, COUNT])
+def test_blank_images_are_registered_or_refused(blank):
+    images = moved()
+    images[:blank] = 0.0
+    result = KMeans(3, **FEW, register="auto").fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("upright", "none")
+    assert not result.registered(images[:blank]).any()
+    with pytest.raises(ValueError, match="images holds blank images at index 0"):
+        by_bending(register="auto").fit(images, key=KEY)
+
+
 def in_large_pictures(margin: int = 16) -> np.ndarray:
     return np.pad(moved(), ((0, 0), (margin, 0), (0, margin), (0, 0)))
 
