@@ -235,12 +235,12 @@ def letter(character, font, rng):
     return np.asarray(turned.resize((28, 28), Image.Resampling.BOX), np.float32) / 255
 
 
-def some_letters(each, rng):
+def some_letters(each, rng, letters=LETTERS):
     """Pictures of every letter, in all fonts in turn, and their labels."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = sorted(font for pattern in FONTS for font in folder.glob(pattern))
-    images = [letter(c, fonts[i % len(fonts)], rng) for i in range(each) for c in LETTERS]
-    return np.stack(images)[..., None], np.tile(np.arange(len(LETTERS)), each)
+    images = [letter(c, fonts[i % len(fonts)], rng) for i in range(each) for c in letters]
+    return np.stack(images)[..., None], np.tile(np.arange(len(letters)), each)
 
 
 def letters(args):

@@ -8,6 +8,8 @@ k-means of the eigenvectors leaves it and after `refined_cut`. FILE (JSON lines)
 and those that it has are not run again. Labels score, and nothing else.
 """
 
+import string
+
 import jax
 import numpy as np
 
@@ -16,12 +18,21 @@ from diffclust.graphs import mean_graph, normalised_cut, refined_cut
 from diffclust.metrics import accuracy
 from diffclust.models import MODELS
 from diffclust.models.mean_graph import cuts_of_mean_graph, steadier_cut
+from experiments.gallery.run import some_letters
 from experiments.harness import RESULTS, arguments, finish, missing_runs
 from experiments.registration import balance, frames
 
 
+def fonts(seed):
+    """The 26 letters in 21 fonts each."""
+    return some_letters(21, np.random.default_rng(seed), string.ascii_uppercase)
+
+
+SETS = {**frames.SETS, "fonts, 546": fonts}
+
+
 def row_of(name, method, seed):
-    images, labels = frames.SETS[name](seed)
+    images, labels = SETS[name](seed)
     k = len(np.unique(labels))
     ((_, graphs),) = balance.graphs_of(method, images, k, ["as it is"])
     # As the fit with this seed cuts them.
@@ -48,7 +59,7 @@ def main():
         sets={
             "nargs": "+",
             "default": list(frames.SETS),
-            "choices": list(frames.SETS),
+            "choices": list(SETS),
             "metavar": "SET",
         },
         methods={
@@ -60,7 +71,7 @@ def main():
     )
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
-        frames.SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
+        SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
     asked = [
         (name, method, seed)
         for seed in range(args.seed, args.seed + args.seeds)
