@@ -46,8 +46,9 @@ from diffclust.solvers import (
 from diffclust.types import Key
 
 _STEADY, _STEADIER = 0.8, 0.1
-_MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
-"""Images that frames are tried on, their values, and how many images for each cluster at least."""
+_MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED, _KEYS_JUDGED = 1000, 2**26, 5, 5
+"""Images that frames are tried on, their values, how many images for each cluster at least, and
+keys of which the median counts."""
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
@@ -182,14 +183,20 @@ def _examples(given: Data, images: Images) -> np.ndarray:
 
 
 def _stability(model: "ProjectedScatteringSpectralClustering", images: np.ndarray) -> float:
-    """How steady a model's clusters are; nothing is aligned."""
+    """How steady a model's clusters are, the median over five keys; nothing is aligned."""
     data, results = Data(images), {}
     chunk_size = model.chunk_size_for(model.prepared_description(data.description))
     data, _ = model.preprocess(dataclasses.replace(data, chunk_size=chunk_size))
-    for stage in model.grouping_stages(data.description):
+    *before, last = model.grouping_stages(data.description)
+    for stage in before:
         assert stage.compute is not None
         results[stage.name] = stage.compute(Context(data, jax.random.key(0), results, ignore))
-    return FeatureClustering.of(results["cut"]).figures["stability"]
+    assert last.compute is not None
+    cuts = (
+        last.compute(Context(data, jax.random.key(seed), results, ignore))
+        for seed in range(_KEYS_JUDGED)
+    )
+    return float(np.median([FeatureClustering.of(cut).figures["stability"] for cut in cuts]))
 
 
 Affinity = Literal["auto", "graph", "representatives"]
