@@ -50,6 +50,18 @@ SETS = {
 }
 
 
+METHODS = ["pssc", "di-spectral"]
+
+
+def options(sets):
+    """What the experiments on these sets are told."""
+    return {
+        "seeds": {"type": int, "default": 2, "help": "number of seeds, of sets and methods"},
+        "sets": {"nargs": "+", "default": list(SETS), "choices": list(sets), "metavar": "SET"},
+        **RESULTS,
+    }
+
+
 def row_of(name, register, seed):
     images, labels = SETS[name](seed)
     start = time.perf_counter()
@@ -68,10 +80,8 @@ def row_of(name, register, seed):
 def main():
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 2, "help": "number of seeds, of sets and methods"},
-        sets={"nargs": "+", "default": list(SETS), "choices": list(SETS), "metavar": "SET"},
         registers={"nargs": "+", "default": ["upright", "auto"], "choices": ["upright", "auto"]},
-        **RESULTS,
+        **options(SETS),
     )
     if args.quick:
         args.sets, args.seeds, args.registers = ["letters, 1,000"], 1, ["upright"]

@@ -19,7 +19,7 @@ from diffclust.metrics import accuracy
 from diffclust.models import MODELS
 from diffclust.models.mean_graph import cuts_of_mean_graph, steadier_cut
 from experiments.gallery.run import some_letters
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import arguments, finish, missing_runs
 from experiments.registration import balance, frames
 
 
@@ -55,19 +55,8 @@ def row_of(name, method, seed):
 def main():
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 2, "help": "number of seeds, of sets and methods"},
-        sets={
-            "nargs": "+",
-            "default": list(frames.SETS),
-            "choices": list(SETS),
-            "metavar": "SET",
-        },
-        methods={
-            "nargs": "+",
-            "default": ["pssc", "di-spectral"],
-            "choices": ["pssc", "di-spectral"],
-        },
-        **RESULTS,
+        methods={"nargs": "+", "default": frames.METHODS, "choices": frames.METHODS},
+        **frames.options(SETS),
     )
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1

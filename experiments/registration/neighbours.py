@@ -13,10 +13,8 @@ import numpy as np
 
 from diffclust.metrics import accuracy
 from diffclust.models import MODELS
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import arguments, finish, missing_runs
 from experiments.registration import frames
-
-METHODS = ["pssc", "di-spectral"]
 
 
 def row_of(name, method, seed):
@@ -39,15 +37,8 @@ def row_of(name, method, seed):
 def main():
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 2, "help": "number of seeds, of sets and methods"},
-        sets={
-            "nargs": "+",
-            "default": list(frames.SETS),
-            "choices": list(frames.SETS),
-            "metavar": "SET",
-        },
-        methods={"nargs": "+", "default": METHODS, "choices": METHODS},
-        **RESULTS,
+        methods={"nargs": "+", "default": frames.METHODS, "choices": frames.METHODS},
+        **frames.options(frames.SETS),
     )
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
