@@ -2,8 +2,10 @@
 
 import abc
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -47,6 +49,29 @@ _DOUBTFUL = 0.05
 
 _LEAST_SIDE, _SIDE_STEP = 28, 4
 """Pixels on the shorter side of registered images: the fewest, and by how many there are more."""
+
+
+_STEADY, _STEADIER = 0.8, 0.1
+_MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
+"""Images that frames are tried on, their values, and how many images for each cluster at least."""
+
+Judge = Callable[..., float]
+"""A function of a model, `register`, `ground` and images: how steady clusters are in that frame."""
+
+_JUDGES: list[Judge] = []
+
+
+def judges_frames(judge: Judge) -> Judge:
+    """Makes a function the judge of frames: a method, which stands on this module, gives it.
+
+    Args:
+        judge: The function.
+
+    Returns:
+        The same.
+    """
+    _JUDGES[:] = [judge]
+    return judge
 
 
 class AbstractImageModel(AbstractModel, RegistrationSettings):
@@ -164,15 +189,36 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return self.validated(given.samples)
 
     def reconsidered(self, given: Data) -> "AbstractImageModel":
-        """The model with another frame, where its ground is doubtful and another one is better.
+        """The model as it is, placed with its ground kept, or not registered: the steadiest one.
+
+        The three are tried only where PSSC's clusters of at most 1,000 images have a stability
+        below 0.8 by the frame that was found; another one must be steadier by 0.1.
 
         Args:
             given: The images as they were given.
 
         Returns:
-            The model; by default the same.
+            The model.
         """
-        return self
+        images = given.allgather(_examples(given, self.validated(given.samples)))
+        if len(images) < _LEAST_JUDGED * self.num_clusters or not _JUDGES:
+            return self
+        stability = functools.partial(_JUDGES[0], self, images=images)
+        own = stability("upright" if self.register == "auto" else self.register, self.ground)
+        if own >= _STEADY:
+            return self
+        kept, unmoved = stability("place", "keep"), stability("none", "none")
+        warnings.warn(
+            "It is doubtful whether these images have a plain ground. The clusters of "
+            f"{len(images)} of them have a stability of {own:.2f} if it is taken out, {kept:.2f} "
+            f"if it is kept and {unmoved:.2f} without registration; the steadiest is taken, the "
+            f"first unless another is steadier by {_STEADIER}. --register and --ground choose.",
+            stacklevel=2,
+        )
+        if max(kept, unmoved) < own + _STEADIER:
+            return self
+        register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
+        return dataclasses.replace(self, register=register, ground=ground)
 
     @property
     def without_registration(self) -> "AbstractImageModel":
@@ -301,3 +347,13 @@ def restored(
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
     restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
     return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)
+
+
+def _examples(given: Data, images: Images) -> np.ndarray:
+    """Images of positive weight, evenly from this process's share."""
+    weight = np.ones(len(images)) if given.weight is None else np.asarray(given.weight)
+    index = np.flatnonzero(weight > 0)
+    most = min(_MOST_JUDGED, _MOST_VALUES // int(np.prod(images.shape[1:])))
+    most = -(-most * len(images) // given.num_samples)
+    places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
+    return np.asarray(images[index[places]])

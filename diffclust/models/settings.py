@@ -147,7 +147,7 @@ class RegistrationSettings(eqx.Module):
         register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
             `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where images are turned
             by any angle; as `"none"` where they have no plain ground. Where the ground is doubtful,
-            methods with a graph in scattering space try what is steadiest. Rotations and
+            frames are tried on some of the images, and the steadiest is taken. Rotations and
             reflections never are.
         ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
             ground. `"light"`: what is darker than a light ground. `"colour"`: what has another

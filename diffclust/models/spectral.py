@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
@@ -27,9 +26,8 @@ from diffclust.graphs import (
 from diffclust.graphs.affinity import Graph
 from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
-from diffclust.image_source import Images
 from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
-from diffclust.models.images import AbstractImageModel
+from diffclust.models.images import AbstractImageModel, judges_frames
 from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.models.settings import COUNTS, Ground, PublishedSettings, Register, removed_for
 from diffclust.models.staged import Extension, FeatureClustering, reporter
@@ -45,10 +43,8 @@ from diffclust.solvers import (
 )
 from diffclust.types import Key
 
-_STEADY, _STEADIER = 0.8, 0.1
-_MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED, _KEYS_JUDGED = 1000, 2**26, 5, 5
-"""Images that frames are tried on, their values, how many images for each cluster at least, and
-keys of which the median counts."""
+_KEYS_JUDGED = 5
+"""Keys with which frames are judged; the median counts."""
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
@@ -83,43 +79,6 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     def resolved(self, given: Data, /) -> AbstractImageModel:
         """The model with its frame, ground and numbers of removed directions."""
         return dataclasses.replace(super().resolved(given), num_removed=self.removed)
-
-    def reconsidered(self, given: Data) -> AbstractImageModel:
-        """The model as it is, placed with its ground kept, or not registered: the steadiest one.
-
-        The three are tried only where PSSC's clusters of at most 1,000 images have a stability
-        below 0.8 by the frame that was found; another one must be steadier by 0.1.
-        """
-        images = given.allgather(_examples(given, self.validated(given.samples)))
-        if len(images) < _LEAST_JUDGED * self.num_clusters:
-            return self
-
-        def stability(register: Register, ground: Ground) -> float:
-            judge = ProjectedScatteringSpectralClustering(
-                self.num_clusters,
-                mask=self.mask,
-                affinity="graph",
-                register=register,
-                ground=ground,
-                canvas=self.canvas if register != "none" else None,
-            )
-            return _stability(judge, images)
-
-        own = stability("upright" if self.register == "auto" else self.register, self.ground)
-        if own >= _STEADY:
-            return self
-        kept, unmoved = stability("place", "keep"), stability("none", "none")
-        warnings.warn(
-            "It is doubtful whether these images have a plain ground. The clusters of "
-            f"{len(images)} of them have a stability of {own:.2f} if it is taken out, {kept:.2f} "
-            f"if it is kept and {unmoved:.2f} without registration; the steadiest is taken, the "
-            f"first unless another is steadier by {_STEADIER}. --register and --ground choose.",
-            stacklevel=2,
-        )
-        if max(kept, unmoved) < own + _STEADIER:
-            return self
-        register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
-        return dataclasses.replace(self, register=register, ground=ground)
 
     def neighbours(
         self, coordinates: np.ndarray, *, data: Data | None = None, callback: Callback = ignore
@@ -170,33 +129,6 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         settings = {"data": context.data, "callback": context.callback}
         every = self.of_views(context, ["coordinates"]).values()
         return neighbour_arrays([n for each in every for n in self.neighbours(each, **settings)])
-
-
-def _examples(given: Data, images: Images) -> np.ndarray:
-    """Images of positive weight, evenly from this process's share."""
-    weight = np.ones(len(images)) if given.weight is None else np.asarray(given.weight)
-    index = np.flatnonzero(weight > 0)
-    most = min(_MOST_JUDGED, _MOST_VALUES // int(np.prod(images.shape[1:])))
-    most = -(-most * len(images) // given.num_samples)
-    places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
-    return np.asarray(images[index[places]])
-
-
-def _stability(model: "ProjectedScatteringSpectralClustering", images: np.ndarray) -> float:
-    """How steady a model's clusters are, the median over five keys; nothing is aligned."""
-    data, results = Data(images), {}
-    chunk_size = model.chunk_size_for(model.prepared_description(data.description))
-    data, _ = model.preprocess(dataclasses.replace(data, chunk_size=chunk_size))
-    *before, last = model.grouping_stages(data.description)
-    for stage in before:
-        assert stage.compute is not None
-        results[stage.name] = stage.compute(Context(data, jax.random.key(0), results, ignore))
-    assert last.compute is not None
-    cuts = (
-        last.compute(Context(data, jax.random.key(seed), results, ignore))
-        for seed in range(_KEYS_JUDGED)
-    )
-    return float(np.median([FeatureClustering.of(cut).figures["stability"] for cut in cuts]))
 
 
 Affinity = Literal["auto", "graph", "representatives"]
@@ -405,3 +337,41 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
 
 def _side_by_side(graphs: Sequence[Graph]) -> Graph:
     return scipy.sparse.csr_array(scipy.sparse.hstack(graphs))
+
+
+@judges_frames
+def stability_of_frame(
+    model: AbstractImageModel, register: Register, ground: Ground, images: np.ndarray
+) -> float:
+    """How steady PSSC's clusters of some images are in a frame; nothing is aligned.
+
+    Args:
+        model: The model that is to be fitted.
+        register: What is evened out.
+        ground: What is taken for the things in an image.
+        images: The images.
+
+    Returns:
+        The median of its stability over five keys.
+    """
+    judge = ProjectedScatteringSpectralClustering(
+        model.num_clusters,
+        mask=model.mask,
+        affinity="graph",
+        register=register,
+        ground=ground,
+        canvas=model.canvas if register != "none" else None,
+    )
+    data, results = Data(images), {}
+    chunk_size = judge.chunk_size_for(judge.prepared_description(data.description))
+    data, _ = judge.preprocess(dataclasses.replace(data, chunk_size=chunk_size))
+    *before, last = judge.grouping_stages(data.description)
+    for stage in before:
+        assert stage.compute is not None
+        results[stage.name] = stage.compute(Context(data, jax.random.key(0), results, ignore))
+    assert last.compute is not None
+    cuts = (
+        last.compute(Context(data, jax.random.key(seed), results, ignore))
+        for seed in range(_KEYS_JUDGED)
+    )
+    return float(np.median([FeatureClustering.of(cut).figures["stability"] for cut in cuts]))

@@ -18,6 +18,7 @@ from diffclust.models import (
     ScatteringKMeans,
     spectral,
 )
+from diffclust.models import images as model_images
 from diffclust.models.images import restored
 from diffclust.parallel import Data, data_mesh
 from diffclust.registration import Frame, own_sides
@@ -202,18 +203,19 @@ def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
     said = {"upright": found, "place": kept, "none": unmoved}
     asked = []
 
-    def stability(model: ProjectedScatteringSpectralClustering, images: np.ndarray) -> float:
-        asked.append((model.register, len(images)))
-        return said[model.register]
+    def stability(model: object, register: str, ground: str, *, images: np.ndarray) -> float:
+        asked.append((register, len(images)))
+        return said[register]
 
-    monkeypatch.setattr(spectral, "_stability", stability)
+    monkeypatch.setattr(model_images, "_JUDGES", [stability])
     noise = np.random.default_rng(0).normal(size=(COUNT, 20, 20, 1))
     images = (0.3 + 0.6 * moved() + 0.1 * noise).clip(0, 1).astype(np.float32)
-    for kind in (ProjectedScatteringSpectralClustering, DeformationInvariantSpectralClustering):
+    graphs = ProjectedScatteringSpectralClustering, DeformationInvariantSpectralClustering
+    for kind in (*graphs, KMeans):
         asked.clear()
         tried = contextlib.nullcontext() if found >= 0.8 else pytest.warns(match="doubtful")
         with tried:
-            model = kind(3).resolved(Data(images))
+            model = kind(3, register="auto").resolved(Data(images))
         is_mean = kind is DeformationInvariantSpectralClustering and expected[0] == "upright"
         assert (model.register, model.ground) == ("auto" if is_mean else expected[0], expected[1])
         assert [name for name, _ in asked] == ["upright", "place", "none"][
@@ -227,7 +229,7 @@ def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
         (ProjectedScatteringSpectralClustering(3, register="upright"), images),
         (ProjectedScatteringSpectralClustering(3, ground="dark"), images),
         (ProjectedScatteringSpectralClustering(10), images),
-        (KMeans(3, register="auto"), images),
+        (KMeans(3), images),
     ):
         model.resolved(Data(given))
     assert not asked
@@ -237,7 +239,8 @@ def test_stability_is_that_of_a_fit() -> None:
     model = ProjectedScatteringSpectralClustering(3, affinity="graph", register="none")
     result = model.fit(moved(), key=jax.random.key(0))
     figure = result.outcome.figures["stability"]
-    assert spectral._stability(model, moved()) == pytest.approx(figure, abs=0.1)
+    judged = spectral.stability_of_frame(model, "none", "auto", moved())
+    assert judged == pytest.approx(figure, abs=0.1)
 
 
 def test_images_of_weight_zero_say_nothing_of_the_ground() -> None:
