@@ -69,8 +69,7 @@ def refined_cut(
         ValueError: If there is not one assignment for each sample, below K.
 
     References:
-        Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors, Sec. 4.3 (local
-        search).
+        Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
     """
     graph = checked_graph(graph).tocsr()
     _validation.within(assignments, graph.shape[0], num_clusters, "assignments", "sample")

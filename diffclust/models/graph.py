@@ -66,9 +66,9 @@ class AbstractCutModel(AbstractStagedModel):
 
     Attributes:
         num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
-            Where it is not given, `usual_neighbours`, and twice as many where clusters are not
-            steady and steadier so.
-        usual_neighbours: Those numbers.
+            Where it is not given, 5 and 8 in PSSC, 4, 5, 6 and 7 in other methods, and twice
+            as many where clusters are not steady and twice as many make them steadier.
+        usual_neighbours: The numbers where none are given.
     """
 
     num_neighbours: tuple[int, ...] | None = eqx.field(

@@ -48,10 +48,12 @@ _DOUBTFUL = 0.05
 """How far borders stray from their ground where it may be none, as a share of the contrast."""
 
 _LEAST_SIDE, _SIDE_STEP = 28, 4
-"""Pixels on the shorter side of registered images: the fewest, and by how many there are more."""
+"""Fewest pixels on the shorter side of registered images, and the step in which these grow."""
 
 
 _STEADY, _STEADIER = 0.8, 0.1
+"""Stability below which other frames are tried, and by how much these must be steadier."""
+
 _MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
 """Images that frames are tried on, their values, and how many images for each cluster at least."""
 

@@ -62,6 +62,16 @@ def options(sets):
     }
 
 
+def asked(args):
+    """Set, method and seed of every run."""
+    return [
+        (name, method, seed)
+        for seed in range(args.seed, args.seed + args.seeds)
+        for name in args.sets
+        for method in args.methods
+    ]
+
+
 def row_of(name, register, seed):
     images, labels = SETS[name](seed)
     start = time.perf_counter()
@@ -86,13 +96,13 @@ def main():
     if args.quick:
         args.sets, args.seeds, args.registers = ["letters, 1,000"], 1, ["upright"]
         SETS["letters, 1,000"] = lambda seed: pictures.SETS["letters"](48, seed)
-    asked = [
+    runs = [
         (name, register, seed)
         for seed in range(args.seed, args.seed + args.seeds)
         for name in args.sets
         for register in args.registers
     ]
-    rows = missing_runs(args.results, ("set", "register", "seed"), asked, row_of)
+    rows = missing_runs(args.results, ("set", "register", "seed"), runs, row_of)
     means = {
         name: {
             register: [

@@ -43,13 +43,7 @@ def main():
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
         frames.SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
-    asked = [
-        (name, method, seed)
-        for seed in range(args.seed, args.seed + args.seeds)
-        for name in args.sets
-        for method in args.methods
-    ]
-    rows = missing_runs(args.results, ("set", "method", "seed"), asked, row_of)
+    rows = missing_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
     changed = [row for row in rows if row["usual"] != row["found"]]
     finish({"experiment": "registration_neighbours", "runs": len(rows), "changed": changed})
 
