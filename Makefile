@@ -31,6 +31,8 @@ test: $(VENV)/.installed-test ## Check format, lint and types, and run all tests
 	  exit $$tests
 
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS ?= 1
+# Each worker has one core; threads of BLAS would wait for each other in busy loops.
+pytest test-quick test-slow: export OPENBLAS_NUM_THREADS ?= 1
 pytest: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -rs -m "not slow" $(SHAPE:%=--ignore=%) $(ARGS)
 

@@ -7,8 +7,10 @@ References:
     Higham, Functions of Matrices (2008), Theorem 3.11 (Daleckii and Krein).
 """
 
+import contextlib
 from collections.abc import Callable
 from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -266,6 +268,47 @@ def whiten(factor: Symmetric, matrix: Symmetric) -> Symmetric:
     solve = partial(jax.scipy.linalg.solve_triangular, factor, lower=True)
     white = solve(solve(matrix).mT)
     return 0.5 * (white + white.mT)
+
+
+_ONE_THREAD = 2000
+"""Rows of a matrix below which one thread is as quick as several."""
+
+
+def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    """Has NumPy's and SciPy's linear algebra use one thread, as long as it lasts.
+
+    Threads of OpenBLAS wait for each other in busy loops. Where other programs have the cores, the
+    eigenvectors of a matrix of 300 rows take a second instead of five milliseconds; where cores are
+    free, more threads gain little below thousands of rows.
+
+    Returns:
+        A context manager. Libraries that are first loaded in it are not limited.
+    """
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def leading_eigenvectors(
+    matrix: Float[np.ndarray, "n n"], wanted: int
+) -> tuple[Float[np.ndarray, " wanted"], Float[np.ndarray, "n wanted"]]:
+    """The largest eigenvalues of a symmetric matrix, and their vectors, on the host.
+
+    Args:
+        matrix: The matrix; its lower triangle is read.
+        wanted: How many.
+
+    Returns:
+        Eigenvalues, descending, and vectors of unit length in columns.
+    """
+    from scipy.linalg import eigh
+
+    count = len(matrix)
+    # Some of many: quicker than all of them, and than Lanczos.
+    subset = None if wanted == count else (count - wanted, count - 1)
+    with one_blas_thread() if count < _ONE_THREAD else contextlib.nullcontext():
+        values, vectors = eigh(matrix, subset_by_index=subset)
+    return values[::-1], vectors[:, ::-1]
 
 
 def flip_signs(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:

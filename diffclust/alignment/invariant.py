@@ -85,8 +85,9 @@ def _prepared(aligner: AbstractAligner, energy: AbstractPairEnergy, clusters: Cl
 class InvariantDistance(eqx.Module):
     """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance that sees through T.
 
-    A quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric unless the
-    energy weighs pixels by the Jacobian, without the triangle inequality.
+    A quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric,
+    without the triangle inequality. Where transforms form a group, it is symmetric with pixels
+    weighed by the Jacobian.
 
     Attributes:
         energy: What is minimised, penalties included.

@@ -21,7 +21,8 @@ from diffclust.cli.runs import checksum, partial_folder, refuse_unfinished
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
-from diffclust.models import Result
+from diffclust.models import AbstractModel, Result
+from diffclust.parallel import Data
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
@@ -148,6 +149,15 @@ class Fitter:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
         with staged_file(self.folder / _METADATA, overwrite=True) as file:
             file.write_text(json.dumps(about), "utf-8")
+        self._frame = self._frame_of(make_model(max(fits, key=lambda fit: fit.clusters)))
+
+    def _frame_of(self, model: AbstractModel) -> dict[str, Any]:
+        """The frame of all fits, where frames are tried: one, so that losses can be compared."""
+        given = Data(self.dataset.samples, self.arguments.get("sample_weight"))
+        if not model.tried(given):
+            return {}
+        settings = model.resolved(given).settings()
+        return {name: settings[name] for name in ("register", "ground", "canvas")}
 
     @property
     def has_fits(self) -> bool:
@@ -171,8 +181,9 @@ class Fitter:
         # The second fit of a trial, of one run, shares its part of the bar.
         runs = model.num_restarts
         first = runs / (runs + 1) if model.descriptor.solver == "lloyd" else 1.0
+        if changed or self._frame:
+            model = model.from_settings({**model.settings(), **self._frame, **changed})
         if changed:
-            model = model.from_settings({**model.settings(), **changed})
             key = jax.random.fold_in(key, 1)
         # By all that decides the result: a sweep that goes on may try other numbers of clusters.
         of = json.dumps([model.settings(), bool(changed)], sort_keys=True)

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"diffclust {__version__}")
         return 0
     try:
-        with interruptions():
+        with interruptions(), _plain_warnings():
             options = _parse(arguments)
             # JAX that is half imported breaks all that follows.
             with signals_deferred():
@@ -82,6 +83,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
     print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     return status
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Warnings as one line without a line of code, as errors are."""
+    before = warnings.formatwarning
+
+    def plain(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> str:
+        if issubclass(category, UserWarning):
+            return f"warning: {' '.join(str(message).split())}\n"
+        return before(message, category, *where, **line)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _command(options: Options) -> Callable[[Options], None]:

@@ -13,7 +13,7 @@ from diffclust.analysis import SIGNIFICANCE, describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
-from diffclust.report.text import CHANGES, SCORES, plain, unsteady
+from diffclust.report.text import CHANGES, SCORES, describe_frames, plain, unsteady
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
@@ -93,6 +93,8 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
         screen.print(changes)
     if registration := result.model.describe().get("Registration"):
         screen.print(f"registration: {registration}")
+    if tried := describe_frames(result.outcome.figures):
+        screen.print(tried)
     if moved := describe_movement(summary, dataset.noun):
         screen.print(moved)
     if not predicted and "stability" in summary:

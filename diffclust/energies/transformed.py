@@ -90,8 +90,10 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         transform: How the sample may be moved.
         distance: What is measured after the move.
         pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weighs each pixel by
-            ½ (1 + |det ∂warp|), which makes the distance symmetric in sample and prototype: the
-            two terms are the integrals over the prototype's and over the sample's canvas.
+            ½ (1 + |det ∂warp|): the two terms are the integrals over the prototype's and over the
+            sample's canvas. The energy of a map is then that of its inverse with sample and
+            prototype exchanged. The least energy over splines is not symmetric, as the inverse
+            of a spline is none.
         mask: Pixels that count, from `diffclust.masks.as_mask`, of samples and of what they are
             compared with; None for all. A sample's hidden pixels move with it, and what is seen
             of it counts as much as if nothing had been moved under the mask.

@@ -13,7 +13,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Shaped
 
@@ -30,7 +29,7 @@ from diffclust.features.moments import (
     feature_moments,
     rooted,
 )
-from diffclust.linalg import flip_signs, product
+from diffclust.linalg import flip_signs, leading_eigenvectors, product
 from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.in_flight import chunks_in_flight
 from diffclust.parallel.mesh import (
@@ -269,8 +268,8 @@ def _directions_by_gram_matrix(
     if weight is not None:
         centred *= np.sqrt(weight)[:, None]
     wanted = size if num_directions is None else min(num_directions, size)
-    eigenvalues, vectors = scipy.linalg.eigh(centred @ centred.T / count)
-    eigenvalues, vectors = eigenvalues[::-1][:wanted], vectors[:, ::-1][:, :wanted]
+    eigenvalues, vectors = leading_eigenvectors(centred @ centred.T / count, count)
+    eigenvalues, vectors = eigenvalues[:wanted], vectors[:, :wanted]
     length = np.sqrt(np.where(eigenvalues > 0, eigenvalues * count, 1.0))
     basis = centred.T @ vectors / length
     missing = wanted - len(eigenvalues)
@@ -303,10 +302,8 @@ def directions_of(
     covariance /= scale[:, None] * scale[None, :]
     size = len(mean)
     wanted = size if num_directions is None else min(num_directions, size)
-    # A few hundred of a few thousand: quicker than all of them, and than Lanczos.
-    subset = None if wanted == size else (size - wanted, size - 1)
-    eigenvalues, basis = scipy.linalg.eigh(covariance, subset_by_index=subset)
-    return _directions(eigenvalues[::-1], basis[:, ::-1], mean, scale, count, dtype, normalisation)
+    eigenvalues, basis = leading_eigenvectors(covariance, wanted)
+    return _directions(eigenvalues, basis, mean, scale, count, dtype, normalisation)
 
 
 def _directions(

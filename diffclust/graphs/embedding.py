@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from diffclust import _validation
 from diffclust._random import numpy_generator
 from diffclust.graphs.affinity import Graph
-from diffclust.linalg import flip_signs
+from diffclust.linalg import flip_signs, leading_eigenvectors, one_blas_thread
 from diffclust.types import Key
 
 _LEAST_EIGENVALUE = 1e-3
@@ -285,8 +285,7 @@ def _remaining_eigenvectors(
     if count <= _DENSE or 4 * wanted > count:
         # The known ones are moved beyond the other end, -1, which bipartite parts have.
         dense = matrix.toarray() - 3.0 * (known @ known.T).toarray()
-        values, vectors = scipy.linalg.eigh(dense, subset_by_index=(count - wanted, count - 1))
-        return values[::-1], vectors[:, ::-1]
+        return leading_eigenvectors(dense, wanted)
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg
 
     across = known.T.tocsr()
@@ -297,9 +296,10 @@ def _remaining_eigenvectors(
     deflated = LinearOperator(matrix.shape, multiply, matmat=multiply, dtype=np.float64)
     start = np.asarray(jax.random.normal(key, (count,)), np.float64)
     try:
-        values, vectors = eigsh(
-            deflated, wanted, which="LA", v0=start, ncv=4 * wanted + 1, tol=tolerance
-        )
+        with one_blas_thread():
+            values, vectors = eigsh(
+                deflated, wanted, which="LA", v0=start, ncv=4 * wanted + 1, tol=tolerance
+            )
     except ArpackError:
         # A block method: slower and less accurate, but it always comes back with something.
         rng = numpy_generator(key)
@@ -370,10 +370,8 @@ def transfer_cut(affinities: Graph, num_vectors: int) -> SpectralEmbedding:
     transitions = scipy.sparse.diags_array(safe_inverse(degrees(affinities))) @ affinities
     root = np.sqrt(safe_inverse(degrees(affinities, axis=0)))
     small = (affinities.T @ transitions).toarray() * root[:, None] * root[None, :]
-    values, vectors = scipy.linalg.eigh(
-        0.5 * (small + small.T), subset_by_index=(count - wanted, count - 1)
-    )
-    values, vectors = values[::-1], flip_signs(vectors[:, ::-1][:, :num_returned])
+    values, vectors = leading_eigenvectors(0.5 * (small + small.T), wanted)
+    vectors = flip_signs(vectors[:, :num_returned])
     # The bipartite graph's eigenvalues are the roots of these.
     divisor = np.sqrt(np.maximum(values[:num_returned], 1e-6))
     basis = vectors * root[:, None] / divisor

@@ -164,8 +164,7 @@ class CandidateDistances:
         samples: Arrays on the host with a leading axis, as the distance takes them.
         prototypes: What the candidates' indices point into; None for the samples themselves.
         direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` take both
-            ways, at up to twice the price. (Weighing pixels by the Jacobian makes one way
-            symmetric: `TransformedDistance(..., pixel_weights="jacobian")`.)
+            ways, at up to twice the price.
         chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
         mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
             all have the same, and get the distances of all.

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -159,6 +160,17 @@ class AbstractModel(AbstractSettings):
             The model that is fitted.
         """
         return self
+
+    def tried(self, given: Data, /) -> Mapping[str, float]:
+        """Figures of what is tried to resolve the model.
+
+        Args:
+            given: What a user passes in, and the devices.
+
+        Returns:
+            Figures of the fit by name; by default none.
+        """
+        return {}
 
     def matching(self, prototypes: Any, /) -> "AbstractModel":
         """The model that brings samples to the size of prototypes that a fit starts from.
@@ -368,7 +380,9 @@ class AbstractModel(AbstractSettings):
             weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
-        model = self.matching(prototypes).resolved(dataclasses.replace(given, weight=weight))
+        given = dataclasses.replace(given, weight=weight)
+        matching = self.matching(prototypes)
+        model, tried = matching.resolved(given), matching.tried(given)
         data = Data(array, weight, chunk_size, mesh)
         _validation.cluster_count(self.num_clusters, data.num_samples, plural(noun))
         selection = Selection.of(data, drop=self.descriptor.drops_weightless)
@@ -392,6 +406,7 @@ class AbstractModel(AbstractSettings):
             stages = (model.preprocess, selection.select, *model.compose(description, start))
             outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
             outcome = selection.completed(model.finished(outcome), assign, model.nonconformity)
+            outcome = dataclasses.replace(outcome, figures={**tried, **outcome.figures})
         warn_if_risen(outcome)
         shapes = shape_of(description.sample), shape_of(given_sample)
         return Result(model, shapes[0], outcome, given_shape=shapes[1])

@@ -2,10 +2,10 @@
 
 import abc
 import dataclasses
-import functools
 import math
 import warnings
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -17,7 +17,7 @@ from diffclust.energies import TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
-from diffclust.models.settings import Register, RegistrationSettings
+from diffclust.models.settings import Ground, Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import Frame, Place, choose_ink, own_sides, stray_of_ground, votes_of
@@ -57,10 +57,16 @@ _STEADY, _STEADIER = 0.8, 0.1
 _MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
 """Images that frames are tried on, their values, and how many images for each cluster at least."""
 
+_SIDE_JUDGED, _MOST_REMEMBERED = 128, 8
+"""Side of which larger images are averaged down for it, and how many trials are remembered."""
+
 Judge = Callable[..., float]
 """A function of a model, `register`, `ground` and images: how steady clusters are in that frame."""
 
 _JUDGES: list[Judge] = []
+
+_JUDGED: dict[tuple[Any, ...], dict[str, float]] = {}
+"""What was found of the last images, so that one command tries their frames once."""
 
 
 def judges_frames(judge: Judge) -> Judge:
@@ -137,16 +143,34 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return {"Registration": "none, for want of a plain ground"} if self.ground == "none" else {}
 
     @property
+    def has_unit_norm(self) -> bool:
+        """Whether prototypes have unit norm, and what is compared with them."""
+        return False
+
+    @property
     def pixel_mask(self) -> str | None:
         """The pixels that count where images are compared: all, where images were registered."""
         return None if self.registers else self.mask
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
         """The model with the frame and the ground that its images have."""
+        model, doubtful = self._found(given)
+        if doubtful:
+            model = model.reconsidered(given)
+        return dataclasses.replace(model, canvas=model._canvas_for(given))
+
+    def tried(self, given: Data, /) -> Mapping[str, float]:
+        """How steady clusters are in the frames that are tried, where the ground is doubtful."""
+        model, doubtful = self._found(given)
+        stability = model._stability_of_frames(given) if doubtful else {}
+        return {f"stability_{name}": value for name, value in stability.items()}
+
+    def _found(self, given: Data) -> tuple["AbstractImageModel", bool]:
+        """The model with the frame that borders speak for, and whether its ground is doubtful."""
         register, ground, doubtful = self.register, self.ground, False
         if register == "none":
             # Nothing is looked for. "none" says that a search found no plain ground.
-            return dataclasses.replace(self, ground="auto") if ground == "none" else self
+            return dataclasses.replace(self, ground="auto") if ground == "none" else self, False
         if ground == "auto":
             array = self._validated_everywhere(given)
             votes = given.allgather(votes_of(array, mask=self.mask, weight=given.weight))
@@ -159,10 +183,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             register = "place"
         elif register == "auto":
             register = self.auto_register
-        model = dataclasses.replace(self, register=register, ground=ground)
-        if doubtful:
-            model = model.reconsidered(given)
-        return dataclasses.replace(model, canvas=model._canvas_for(given))
+        return dataclasses.replace(self, register=register, ground=ground), doubtful
 
     def _canvas_for(self, given: Data) -> int | None:
         """Pixels on the shorter side of registered images; None where all stay as they are."""
@@ -202,17 +223,13 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         Returns:
             The model.
         """
-        images = given.allgather(_examples(given, self.validated(given.samples)))
-        if len(images) < _LEAST_JUDGED * self.num_clusters or not _JUDGES:
+        stability = self._stability_of_frames(given)
+        if len(stability) < 2:
             return self
-        stability = functools.partial(_JUDGES[0], self, images=images)
-        own = stability("upright" if self.register == "auto" else self.register, self.ground)
-        if own >= _STEADY:
-            return self
-        kept, unmoved = stability("place", "keep"), stability("none", "none")
+        own, kept, unmoved = (stability[name] for name in ("found", "kept", "unregistered"))
         warnings.warn(
-            "It is doubtful whether these images have a plain ground. The clusters of "
-            f"{len(images)} of them have a stability of {own:.2f} if it is taken out, {kept:.2f} "
+            "It is doubtful whether these images have a plain ground. The clusters of some of them "
+            f"have a stability of {own:.2f} if it is taken out, {kept:.2f} "
             f"if it is kept and {unmoved:.2f} without registration; the steadiest is taken, the "
             f"first unless another is steadier by {_STEADIER}. --register and --ground choose.",
             stacklevel=2,
@@ -221,6 +238,37 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return self
         register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
         return dataclasses.replace(self, register=register, ground=ground)
+
+    def _stability_of_frames(self, given: Data) -> dict[str, float]:
+        """The stability by the frame that was found and, where that is low, by two others.
+
+        It is 0 where the images cannot be clustered in a frame.
+        """
+        images, factor = _examples(given, self.validated(given.samples), self.mask is None)
+        images = given.allgather(images)
+        if len(images) < _LEAST_JUDGED * self.num_clusters or not _JUDGES:
+            return {}
+        register = "upright" if self.register == "auto" else self.register
+        found = (register, self.ground, self.canvas, self.num_clusters, self.mask)
+        about = (*found, _JUDGES[0], images.shape, images.dtype, zlib.crc32(images.tobytes()))
+        if about not in _JUDGED:
+            canvas = None if self.canvas is None else max(8, self.canvas // factor)
+            model = dataclasses.replace(self, canvas=canvas)
+
+            def stability(register: Register, ground: Ground) -> float:
+                try:
+                    return _JUDGES[0](model, register, ground, images=images)
+                except ValueError:
+                    return 0.0
+
+            figures = {"found": stability(register, self.ground)}
+            if figures["found"] < _STEADY:
+                figures["kept"] = stability("place", "keep")
+                figures["unregistered"] = stability("none", "none")
+            if len(_JUDGED) >= _MOST_REMEMBERED:
+                _JUDGED.clear()
+            _JUDGED[about] = figures
+        return _JUDGED[about]
 
     @property
     def without_registration(self) -> "AbstractImageModel":
@@ -337,6 +385,8 @@ def restored(
 ) -> Float[np.ndarray, "n height width channels"]:
     """Registered or aligned images, or prototypes, drawn where and in the colours images were.
 
+    Where prototypes have unit norm, what is drawn is brought to the norm of each registered image.
+
     Args:
         result: A fitted model of images.
         images: The images as they came.
@@ -345,17 +395,35 @@ def restored(
     Returns:
         Images on the grounds of those that came.
     """
-    frame = of_images(result).prototype_frame
+    model = of_images(result)
+    frame = model.prototype_frame
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
+    if model.has_unit_norm:
+        wanted, own = (
+            np.sqrt(np.square(x).sum((1, 2, 3), keepdims=True))
+            for x in (np.asarray(result.registered(array)), others)
+        )
+        others = others * (wanted / np.where(own > 0.0, own, 1.0))
     restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
     return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)
 
 
-def _examples(given: Data, images: Images) -> np.ndarray:
-    """Images of positive weight, evenly from this process's share."""
+def _examples(given: Data, images: Images, may_shrink: bool) -> tuple[np.ndarray, int]:
+    """Images of positive weight, evenly from this process's share, averaged over squares.
+
+    Returns:
+        The images, and the side of the squares in pixels.
+    """
     weight = np.ones(len(images)) if given.weight is None else np.asarray(given.weight)
-    index = np.flatnonzero(weight > 0)
-    most = min(_MOST_JUDGED, _MOST_VALUES // int(np.prod(images.shape[1:])))
+    index, (height, width, channels) = np.flatnonzero(weight > 0), images.shape[1:]
+    side = max(1, max(height, width) // _SIDE_JUDGED) if may_shrink else 1
+    side = min(side, height, width)
+    most = min(_MOST_JUDGED, _MOST_VALUES // (height * width * channels))
     most = -(-most * len(images) // given.num_samples)
     places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
-    return np.asarray(images[index[places]])
+    chosen = np.asarray(images[index[places]])
+    rows, columns = height // side, width // side
+    squares = chosen[:, : rows * side, : columns * side].reshape(
+        -1, rows, side, columns, side, channels
+    )
+    return squares.mean((2, 4)) if side > 1 else chosen, side

@@ -303,6 +303,11 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         weights = self.pixel_weights
         return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.pixel_mask)
 
+    @property
+    def has_unit_norm(self) -> bool:
+        """As `unit_norm` says."""
+        return self.unit_norm
+
     def family(self) -> AbstractPrototypeFamily:
         """Prototypes are means, of unit norm where that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()

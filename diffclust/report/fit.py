@@ -13,7 +13,15 @@ from diffclust.models import Result
 from diffclust.parallel import Description
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
 from diffclust.report.selection import words_of
-from diffclust.report.text import CHANGES, count, escape, integer, number, unsteady
+from diffclust.report.text import (
+    CHANGES,
+    count,
+    describe_frames,
+    escape,
+    integer,
+    number,
+    unsteady,
+)
 from diffclust.solvers.result import Outcome, Status
 
 _REASONS = {
@@ -90,6 +98,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     network = described.pop("Network", "")
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
     figures |= {**_size(result, dataset), **described}
+    if tried := describe_frames(measured):
+        figures["Frames tried"] = tried[0].upper() + tried[1:]
     if "floor" in measured:
         figures["Least variance"] = (
             f"{number(measured['floor'])}, to which {integer(round(measured['num_clipped']))} of "

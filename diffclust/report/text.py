@@ -3,6 +3,8 @@
 import html
 import math
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 from diffclust.methods import plural
 
@@ -117,6 +119,23 @@ def count(n: int, one: str) -> str:
         Such as `1 image` or `1 797 images`.
     """
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
+
+
+_FRAMES = {"found": "taken out", "kept": "kept", "unregistered": "kept and nothing moved"}
+
+
+def describe_frames(figures: Mapping[str, Any]) -> str:
+    """Says which frames were tried because the ground is doubtful, and what was found.
+
+    Args:
+        figures: Figures of a fit, by name.
+
+    Returns:
+        The stabilities in words; nothing where none was tried.
+    """
+    found = {w: figures.get(f"stability_{name}") for name, w in _FRAMES.items()}
+    words = ", ".join(f"{value:.2f} {w}" for w, value in found.items() if value is not None)
+    return words and f"it is doubtful whether the ground is plain; stability with it {words}"
 
 
 def unsteady(stability: float) -> str:

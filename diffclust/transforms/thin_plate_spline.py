@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation as check
-from diffclust.linalg import product
+from diffclust.linalg import one_blas_thread, product
 from diffclust.sampling import Boundary
 from diffclust.transforms.affine import displaced, mean_squared_displacement
 from diffclust.transforms.base import AbstractSpatialTransform
@@ -54,9 +54,10 @@ def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.n
     system[:count, :count] = kernel + _ENERGY_OF_KERNEL * regularisation * np.eye(count)
     system[:count, count:] = affine
     system[count:, :count] = affine.T
-    weights = np.linalg.solve(system, np.eye(count + 3))[:, :count]
-    energy = _ENERGY_OF_KERNEL * weights[:count].T @ kernel @ weights[:count]
-    values, vectors = np.linalg.eigh(0.5 * (energy + energy.T))
+    with one_blas_thread():
+        weights = np.linalg.solve(system, np.eye(count + 3))[:, :count]
+        energy = _ENERGY_OF_KERNEL * weights[:count].T @ kernel @ weights[:count]
+        values, vectors = np.linalg.eigh(0.5 * (energy + energy.T))
     bending = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
     return weights, bending, np.linalg.pinv(affine)
 

@@ -1,7 +1,7 @@
 """DTI clustering, Table 3: what each module and each trick of the training is worth.
 
     python -m experiments.dti_ablation.run [--seed 0] [--seeds N] [--set mnist-1k] [--rows ...]
-        [--no-moves] [--shortlist 3] [--as-published] [--mixture] [--results FILE]
+        [--no-moves] [--shortlist M] [--as-published] [--mixture] [--results FILE]
 
 All rows of the paper's table, on 1,000 MNIST digits where the paper took 70,000 (`--set mnist` for
 those, on a GPU). Every row has the same number of steps, shared out over its phases; as published,
@@ -41,9 +41,9 @@ ROWS = {
         {"transforms": "aff-morpho-tps", "least_share": 0.0, "split_merge": False},
         None,
     ),
-    "without short list (ours)": (
+    "with a short list of three (ours)": (
         "dti-kmeans",
-        {"transforms": "aff-morpho-tps", "shortlist": None},
+        {"transforms": "aff-morpho-tps", "shortlist": 3},
         None,
     ),
     "TI, aff-morpho-tps": ("ti-kmeans", {"transforms": "aff-morpho-tps"}, 0.263),
@@ -106,7 +106,7 @@ def settings_of(args, name, row):
         epochs = published(name, *phases)
         return method, {**settings, "epochs": (1,) * len(epochs) if args.quick else epochs}
     steps = shared_out(args.ti_steps if method == "ti-kmeans" else args.steps, *phases)
-    shortlist = {"shortlist": args.shortlist or None}
+    shortlist = {"shortlist": args.shortlist}
     moves = {"split_merge": False} if args.no_moves else {}
     return method, {**shortlist, **moves, **settings, "steps": steps}
 
@@ -122,7 +122,11 @@ def main():
         steps={"type": int, "default": None, "help": "steps of a DTI run"},
         ti_steps={"type": int, "default": 400, "help": "steps of a TI run, which are slow"},
         no_moves={"action": "store_true", "help": "without split-and-merge moves"},
-        shortlist={"type": int, "default": 3, "help": "clusters of the short list; 0 for none"},
+        shortlist={
+            "type": int,
+            "default": None,
+            "help": "clusters of a short list; none if not given",
+        },
         as_published={"action": "store_true", "help": "the authors' settings"},
         mixture={"action": "store_true", "help": "the rows of a mixture"},
         **RESULTS,
@@ -136,7 +140,7 @@ def main():
             names = ["without morphological", "without curriculum", "TI, affine only"]
     [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     words = ["no moves"] * args.no_moves
-    words += [f"short list {args.shortlist or 'none'}"] * (args.shortlist != 3)
+    words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
     label = "as published" if args.as_published else ", ".join(words) or "default"
 
     def one(name, label, row, limit, steps, seed):

@@ -2,13 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from diffclust import load
+from diffclust import KMeans, load
 from diffclust.data import load as load_images
-from diffclust.models import MODELS
+from diffclust.models import MODELS, restored
+from diffclust.models import images as model_images
 from diffclust.parallel import Data
 from tests.cli.commands import Run, runner
 from tests.models.test_registration import LABELS, moved
@@ -42,10 +44,56 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
         assert result["aligned"].shape == (len(LABELS), 28, 28, 1)
     assert run("export", "run", "--what", "restored", "--out", "restored.npz")[0] == 0
     images = load_images("images.npz").images
+    fitted = load("run")
+    blank = restored(fitted, images, np.zeros((len(images), 28, 28, 1), np.float32))
     with np.load("restored.npz") as result:
-        assert np.abs(result["restored"] - images).mean() < 0.02
+        error = np.abs(result["restored"] - images).mean()
+        assert error < np.abs(blank - images).mean() / 2
         np.testing.assert_array_equal(result["index"], np.arange(len(LABELS)))
-    assert load("run").model.ground == "colour"
+    assert fitted.model.ground == "colour"
+
+
+def doubtful(count: int = 60) -> np.ndarray:
+    """Figures on a ground of noise."""
+    noise = np.random.default_rng(0).normal(size=(count, 20, 20, 1))
+    figures = np.concatenate([moved(), moved()])[:count]
+    return (0.3 + 0.6 * figures + 0.1 * noise).clip(0, 1).astype(np.float32)
+
+
+def test_frames_that_are_tried_are_told_and_are_those_of_a_whole_sweep(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stability(model: Any, register: str, ground: str, *, images: np.ndarray) -> float:
+        asked.append(model.num_clusters)
+        # Of two clusters alone the frame that was found would do.
+        return 0.9 if register == "place" or model.num_clusters == 2 else 0.5
+
+    monkeypatch.setattr(model_images, "_JUDGES", [stability])
+    np.savez("images.npz", x=doubtful())
+    words = ["--method", "kmeans", "--register", "auto", "--restarts", "1", "--maps", "0"]
+    with pytest.warns(match="doubtful"):
+        status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
+    said = "stability with it 0.50 taken out, 0.90 kept, 0.50 kept and nothing moved"
+    assert status == 0
+    assert said in " ".join(out.split())
+    assert f"doubtful whether the ground is plain; {said}" in Path("run/report.html").read_text()
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert (summary["stability_found"], summary["stability_kept"]) == (0.5, 0.9)
+    # The check of the images, the fit and its estimate ask for the same once.
+    assert asked == [3, 3, 3]
+
+    frames, fit = [], KMeans.fit
+
+    def recorded(self: KMeans, *args: Any, **more: Any) -> Any:
+        frames.append((self.register, self.ground))
+        return fit(self, *args, **more)
+
+    monkeypatch.setattr(KMeans, "fit", recorded)
+    with pytest.warns(match="doubtful"):
+        assert run("sweep", "images.npz", "-k", "2-4", *words, "--out", "sweep")[0] == 0
+    assert set(frames) == {("place", "keep")}
 
 
 def test_grounds_and_methods_that_there_are_not_are_refused(run: Run) -> None:

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 import diffclust
-from diffclust import DeformationInvariantSpectralClustering, KMeans, metrics
+from diffclust import (
+    AffineInvariantKMeans,
+    DeformationInvariantSpectralClustering,
+    KMeans,
+    metrics,
+)
 from diffclust.methods import METHODS
 from diffclust.models import (
     MODELS,
@@ -19,7 +24,7 @@ from diffclust.models import (
     spectral,
 )
 from diffclust.models import images as model_images
-from diffclust.models.images import restored
+from diffclust.models.images import AbstractImageModel, restored
 from diffclust.parallel import Data, data_mesh
 from diffclust.registration import Frame, own_sides
 from tests.models.cuts import quick_alignments
@@ -97,8 +102,20 @@ def test_registered_images_are_brought_back(coloured):
     images, result = coloured
     back = restored(result, images, result.registered(images))
     np.testing.assert_allclose(back, images, atol=0.12)
-    drawn = restored(result, images, result.prototypes[result.assignments])
-    assert np.mean(np.abs(drawn - images)) < 0.02
+    prototypes = result.prototypes[result.assignments]
+
+    def error(drawn: np.ndarray, model: AbstractImageModel = result.model) -> float:
+        drawn = restored(dataclasses.replace(result, model=model), images, drawn)
+        return np.mean(np.abs(drawn - images))
+
+    # A blank drawing is what ignores the figures.
+    blank = error(np.zeros_like(prototypes))
+    assert error(prototypes) < blank / 2
+    units = prototypes / np.sqrt((prototypes**2).sum((1, 2, 3), keepdims=True))
+    assert error(units) > blank / 2
+    given = {"register": "upright", "ground": "colour", "canvas": result.model.canvas}
+    for kind in (AffineInvariantKMeans, DeformationInvariantSpectralClustering):
+        assert error(units, kind(3, **given)) < blank / 2
 
 
 def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
@@ -212,16 +229,18 @@ def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
     images = (0.3 + 0.6 * moved() + 0.1 * noise).clip(0, 1).astype(np.float32)
     graphs = ProjectedScatteringSpectralClustering, DeformationInvariantSpectralClustering
     for kind in (*graphs, KMeans):
-        asked.clear()
         tried = contextlib.nullcontext() if found >= 0.8 else pytest.warns(match="doubtful")
         with tried:
             model = kind(3, register="auto").resolved(Data(images))
         is_mean = kind is DeformationInvariantSpectralClustering and expected[0] == "upright"
         assert (model.register, model.ground) == ("auto" if is_mean else expected[0], expected[1])
-        assert [name for name, _ in asked] == ["upright", "place", "none"][
-            : 1 if found >= 0.8 else 3
-        ]
-        assert {count for _, count in asked} == {COUNT}
+        names = ["upright", "place", "none"][: 1 if found >= 0.8 else 3]
+        # What was found of these images is remembered, whatever the method.
+        assert asked == [(name, COUNT) for name in names]
+        figures = zip(("found", "kept", "unregistered"), map(said.get, names), strict=False)
+        assert kind(3, register="auto").tried(Data(images)) == {
+            f"stability_{name}": value for name, value in figures
+        }
     # Nothing is tried where the ground is plain, or was given, or images are few.
     asked.clear()
     for model, given in (
@@ -233,6 +252,25 @@ def test_a_doubtful_ground_is_taken_out_unless_something_else_is_steadier(
     ):
         model.resolved(Data(given))
     assert not asked
+
+
+def test_frames_of_large_pictures_are_tried_on_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def stability(model: object, register: str, ground: str, *, images: np.ndarray) -> float:
+        sizes.append(images.shape[1:])
+        if register != "place":
+            raise ValueError("too many coefficients")
+        return 0.9
+
+    monkeypatch.setattr(model_images, "_JUDGES", [stability])
+    noise = np.random.default_rng(1).normal(size=(15, 20, 20, 1))
+    images = (0.3 + 0.6 * moved()[:15] + 0.1 * noise).clip(0, 1).astype(np.float32)
+    large = images.repeat(20, 1).repeat(26, 2)
+    with pytest.warns(match="of 0.00 if it is taken out, 0.90 if it is kept"):
+        model = KMeans(3, register="auto").resolved(Data(large))
+    assert (model.register, model.ground) == ("place", "keep")
+    assert set(sizes) == {(100, 130, 1)}
 
 
 def test_stability_is_that_of_a_fit() -> None:
