@@ -135,12 +135,13 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
     def describe(self) -> dict[str, str]:
         """Names the registration of the images, if there is one."""
         place = _PLACES.get(self.register, "position and size as they are")
-        if self.ground in _GROUNDS:
+        if self.ground in _GROUNDS and self.registers:
             return {"Registration": f"{place}; ink is {_GROUNDS[self.ground]}"}
         if self.registers:
             return {"Registration": place}
         # What "auto" comes to.
-        return {"Registration": "none, for want of a plain ground"} if self.ground == "none" else {}
+        words = "none, as the images have no plain ground or are steadier without"
+        return {"Registration": words} if self.ground == "none" else {}
 
     @property
     def has_unit_norm(self) -> bool:

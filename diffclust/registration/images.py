@@ -137,7 +137,7 @@ def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool
     """Brings the centre of mass to the middle, and the root mean square radius to one size.
 
     An image without ink stays as it is;
-    one whose ink is no larger than four pixels is moved and keeps its size.
+    one whose ink is no larger than 2×2 pixels is moved and keeps its size.
 
     Args:
         image: Bright on dark.

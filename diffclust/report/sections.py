@@ -15,7 +15,7 @@ from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.data.dataset import draw
 from diffclust.methods import plural
-from diffclust.models import Result
+from diffclust.models import Result, of_images
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
@@ -255,12 +255,13 @@ def check_map_samples(count: int, name: str) -> None:
 def map_section(
     result: Result, dataset: Collection, others: CommonStart | None, *, most: int, seed: int
 ) -> str:
-    """Maps side by side: images as they are, after the affine part of their alignments, aligned.
+    """Maps side by side: images as they are, registered or after the affine part, and aligned.
 
     Args:
         result: A fit.
         dataset: The samples it was fitted to.
-        others: Fits from the same start; an affine one among them aligns for the second map.
+        others: Fits from the same start; an affine one among them aligns for the second map, where
+            images are not registered.
         most: Most images that are shown, drawn at random; 0 for no maps.
         seed: Seed of the draw and of t-SNE.
 
@@ -288,8 +289,8 @@ def map_section(
     note = (
         f" Each {dataset.noun} is aligned to the prototype of its own cluster, which alone draws "
         "clusters together: look for colours that mix."
-        if len(panels) > 1
-        else f" This method aligns no {plural(dataset.noun)}, so there is one map."
+        if panels[-1].startswith("<figure><figcaption>Aligned")
+        else f" This method aligns no {plural(dataset.noun)}."
     )
     again = ", and colours repeat: press a number above the maps to see that cluster alone"
     again = again if groups[-1] >= NUM_MARKERS else ""
@@ -322,7 +323,13 @@ def _versions(
     images = np.asarray(dataset.images[chosen])
     yield "As they came", images
     params = result.outcome.assignment.params[chosen]
-    if result.model.descriptor.moves == "prototypes" or params.shape[1] == 0:
+    moves_images = result.model.descriptor.moves != "prototypes" and params.shape[1] > 0
+    if is_registered := of_images(result).registers:
+        yield "Registered", np.asarray(result.registered(images))
+    if not moves_images:
+        return
+    if is_registered:
+        yield "Aligned", result.align(images, params)
         return
     fits = () if others is None else others.results
     affine = next((fit for fit in fits if _is_affine(_affine_embedding(fit))), None)

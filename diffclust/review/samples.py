@@ -1,13 +1,15 @@
 """The samples of a run for a page: drawn one by one, and compared with each other."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
 from diffclust.data.dataset import FileError
-from diffclust.models import Result
+from diffclust.models import Result, of_images
 from diffclust.plotting import as_picture, displayable
 from diffclust.report.page import picture_file
 from diffclust.report.series import SeriesRenderer
@@ -61,8 +63,12 @@ class ReviewSamples:
             for place, index in zip(places, indices, strict=True)
         ]
         self._coordinates = coordinates
+        self._registered: Callable[[Any], Any] | None = None
         if isinstance(dataset, Dataset):
-            self.compared = f"pixels, at most {_SMALL_SIDE} x {_SMALL_SIDE}"
+            if of_images(result).registers:
+                self._registered = result.registered
+            what = "pixels" if self._registered is None else "pixels of registered images"
+            self.compared = f"{what}, at most {_SMALL_SIDE} x {_SMALL_SIDE}"
             if coordinates is not None:
                 self.compared = "scattering coefficients, as the fit has kept them"
         elif isinstance(dataset, LandmarkSet):
@@ -131,7 +137,10 @@ class ReviewSamples:
             aligned = np.asarray(self._renderer.aligned, np.float32)
             return np.nan_to_num(aligned).reshape(len(self), -1)
         images, starts = self._dataset.images, range(0, len(self), _BATCH_SIZE)
-        parts = (_block_means(np.asarray(images[i : i + _BATCH_SIZE])) for i in starts)
+        batches = (np.asarray(images[i : i + _BATCH_SIZE]) for i in starts)
+        if self._registered is not None:
+            batches = (np.asarray(self._registered(batch)) for batch in batches)
+        parts = map(_block_means, batches)
         return np.concatenate([part.reshape(len(part), -1) for part in parts])
 
     def nearest(self, sample: int, count: int) -> Int[np.ndarray, " m"]:

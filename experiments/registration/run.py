@@ -78,7 +78,7 @@ def data_of(name, seed, limit=None):
 
 def row_of(args, name, method, register, seed, draw):
     """One run, as a line of the results."""
-    limit = 150 if args.quick else LIMITS.get(method)
+    limit = LIMITS.get(method)
     limit = args.limit if limit is None else min(limit, args.limit or limit)
     if args.source is None:
         images, labels = data_of(name, seed if draw is None else draw, limit)
@@ -133,7 +133,7 @@ def table(rows):
 def main():
     args = arguments(
         __doc__,
-        seeds={"type": int, "default": 5, "help": "seeds of the methods, and of made sets"},
+        seeds={"type": int, "default": None, "help": "seeds of methods and made sets: 5, of DTI 3"},
         draw={"type": int, "default": None, "help": "one seed of made sets for all of these"},
         limit={"type": int, "default": None, "help": "most images, drawn with the set's seed"},
         sets={"nargs": "+", "default": list(SETS), "choices": SETS, "metavar": "SET"},
@@ -145,18 +145,21 @@ def main():
     )
     if args.quick:
         args.sets, args.registers, args.seeds = ["digits 0,1", "white"], ["auto"], 1
+        args.limit = min(150, args.limit or 150)
+    # The name of a source says the limit.
+    limit = args.limit if args.source is None else None
     asked = [
-        (name, method, register, seed, args.draw)
+        (name, method, register, seed, args.draw, limit)
         for method in args.methods
         for name in (args.sets if args.source is None else [source_named(args)])
         for register in args.registers
-        for seed in range(args.seed, args.seed + min(args.seeds, SEEDS.get(method, args.seeds)))
+        for seed in range(args.seed, args.seed + (args.seeds or SEEDS.get(method, 5)))
     ]
     rows = missing_runs(
         args.results,
-        ("set", "method", "register", "seed", "draw"),
+        ("set", "method", "register", "seed", "draw", "limit"),
         [] if args.table else asked,
-        lambda *each: row_of(args, *each),
+        lambda *each: row_of(args, *each[:-1]),
     )
     means = table(rows)
     for place, row in means.items():
