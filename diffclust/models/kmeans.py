@@ -365,12 +365,12 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     Attributes:
         regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
             landmarks.
-        published: Adam, unit norm, 150 passes, no penalties and no moves. Of all grids in
-            `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper keeps the fit of least
-            distortion (Sec. 4.3), which takes 36 fits. What it leaves open: each pass takes ten
-            steps of affine maps on blurred images and ten of splines, from the params that every
-            image had with every cluster; Adam's moments begin anew; prototypes follow after all
-            images.
+        published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate
+            of 0.01. Of all grids in `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper
+            keeps the fit of least distortion (Sec. 4.3), which takes 36 fits. What it leaves open:
+            each pass takes ten steps of affine maps on blurred images and ten of splines, from the
+            params that every image had with every cluster; Adam's moments begin anew; prototypes
+            follow after all images.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.io import wavfile
 
 from diffclust import KMeans
 from diffclust.metrics import scores
@@ -67,6 +68,22 @@ def prepared(folder: Path) -> str:
 
 
 FORMS = {"npz": npz, "idx": idx, "folder": pictures, "tfds": prepared}
+
+
+def test_recordings_are_fitted_and_others_scored(tmp_path: Path) -> None:
+    times, draw = np.arange(4000) / 8000, np.random.default_rng(0)
+    for split, count in (("train", 6), ("test", 3)):
+        for kind, pitch in enumerate((300, 900)):
+            (place := tmp_path / split / str(kind)).mkdir(parents=True)
+            for number in range(count):
+                wave = np.sin(2 * np.pi * pitch * draw.uniform(0.9, 1.1) * times)
+                wavfile.write(place / f"{number}.wav", 8000, (2e4 * wave).astype(np.int16))
+    words = {"source": str(tmp_path), "split": "train", "size": None, "k": None, "pad": False}
+    fitted, scored, k = harness.fitted_and_scored(
+        argparse.Namespace(**words, score_split="test"), 20
+    )
+    row = dti.run(KMeans(k, split_merge=False), fitted, 0, "", scored=scored)
+    assert (k, row["n"], row["n_scored"], row["acc"]) == (2, 12, 6, 1.0)
 
 
 @pytest.mark.parametrize("form", FORMS)
