@@ -27,10 +27,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return status, capsys.readouterr().err
 
 
+@pytest.mark.parametrize("frame", [[], ["--register", "upright"]])
 def test_streamed_run_is_the_run(
-    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    frame: list[str], source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["fit", source, "-k", "3", "--method", "kmeans", "--restarts", "1", "--maps", "0"]
+    options += frame
     folders = [tmp_path / "resident", tmp_path / "streamed"]
     for folder, extra in zip(folders, ([], ["--stream"]), strict=True):
         status, message = run(capsys, *options, *extra, "--out", str(folder))
@@ -43,6 +45,8 @@ def test_streamed_run_is_the_run(
     pages = [(folder / "report.html").read_text("utf-8") for folder in folders]
     pictures = [page.count("data:image/png") for page in pages]
     assert pictures[0] == pictures[1] > 20
+    assert all('<section id="film">' in page for page in pages)
+    assert all((" registered: " in page) == bool(frame) for page in pages)
     status, message = run(
         capsys, "predict", str(folders[0]), source, "--stream", "--no-report",
         "--out", str(tmp_path / "predicted"),

@@ -42,6 +42,11 @@ TOLD = "told"
 TRAINING = Training(steps=(6, 6, 2), batch_size=12)
 CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "kmeans": lambda: (KMeans(3, num_restarts=1), {"chunk_size": 5, "weighted": True}),
+    # Ground and canvas are those of all images together.
+    "kmeans-registered": lambda: (
+        KMeans(3, num_restarts=1, register="auto"),
+        {"chunk_size": 5, "weighted": True},
+    ),
     "gmm": lambda: (
         # Long enough for moves on trial.
         GaussianMixture(3, training=Training(steps=(60, 6), batch_size=12, refill_every=2)),
@@ -73,6 +78,14 @@ CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
 
 def samples_of(name: str) -> np.ndarray:
     images = blobs(COUNT)
+    if "registered" in name:
+        # Figures that grow from the first process's to the last's, on a light ground.
+        made = np.ones((COUNT, 96, 96, 1))
+        for number, (image, to) in enumerate(zip(images, made, strict=True)):
+            larger = np.kron(image, np.ones((3 + 2 * (number // 12),) * 2 + (1,)))
+            place = slice(8 + number % 5, 8 + number % 5 + len(larger))
+            to[place, place] -= larger
+        return made
     # Corners of the images, as shapes.
     return images.reshape(COUNT, 32, 2)[:, :6] + images[:, :6, :2, 0] if "shape" in name else images
 
