@@ -28,6 +28,9 @@ darker than a light one; or whatever lies on the main axis of the colours, on th
 is more of it, which makes a grey image. With `"keep"` whatever differs from the ground is ink where
 images are placed, and their colours and ground stay."""
 
+_NUMBERS = 7
+"""How many of an image's votes are single numbers."""
+
 _GAIN = 0.5
 """The ground changes across the image where that leaves less than this share of what a uniform one
 leaves of the border."""
@@ -44,6 +47,11 @@ _PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.002, 0.9, 0.85
 the lightest ground that counts as black, half of a level of 8 bits; the share of votes that settles
 what is ink; the least share of the main axis in pictures of two colours
 (`experiments.photographs.run` prints that of photographs)."""
+
+_PURE, _CLOSE, _MOST = 0.8, 0.25, 0.75
+"""For `choose_ink`: the share of the border that lies within a quarter of the contrast of its
+median where borders are ground and hardly ink, in the median; where they are not, the share of
+images whose borders have a quarter that is black, on a black ground."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
@@ -244,8 +252,9 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     Returns:
         Lightness of the ground; how far the border strays from it; the contrast; how much more is
         lighter than the ground than darker, from -1 to 1; the share of the colours' main axis,
-        noise smoothed away; of each channel the ground's colour; and of each the direction in which
-        ink differs from it.
+        noise smoothed away; the share of the border that is about as light as its median, and the
+        lightness that a quarter of it does not reach; of each channel the ground's colour; and of
+        each the direction in which ink differs from it.
     """
     shift = ground(image, mask=mask)
     foreground = without_ground(image, shift, mask=mask)
@@ -262,7 +271,12 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))
     ink = ink / jnp.where(length > 0.0, length, 1.0)
-    numbers = jnp.stack([level, stray, contrast, vote, _principal_axis(smooth)[1]])
+    light = jnp.mean(image, axis=2).reshape(-1)
+    border, extent = light[ring], jnp.max(light) - jnp.min(light)
+    quarter, middle = jnp.quantile(border, jnp.array([0.25, 0.5], image.dtype), method="lower")
+    pure = jnp.mean((jnp.abs(border - middle) <= _CLOSE * extent).astype(image.dtype))
+    share = _principal_axis(smooth)[1]
+    numbers = jnp.stack([level, stray, contrast, vote, share, pure, quarter])
     return jnp.concatenate([numbers, -shift[channels : 2 * channels], ink])
 
 
@@ -287,7 +301,8 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         channels: Channels of the images.
 
     Returns:
-        `"none"` where nearly all grounds are black and ink is lighter; `"dark"` or `"light"` where
+        `"none"` where nearly all grounds are black and ink is lighter, or where figures fill the
+        images, so that single borders say little, on a black ground; `"dark"` or `"light"` where
         nearly all images agree; `"colour"` where they do not; None where most images have no plain
         ground. In several channels `"colour"` where images have two colours each, and `"keep"`
         where they have more, as photographs have, or where inks of several colours lie on grounds
@@ -296,20 +311,22 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
         return "none"
-    if np.ptp(votes[:, 5:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
+    if np.ptp(votes[:, _NUMBERS:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
         # Grey pictures that were saved in colours are grey.
         channels = 1
-    level, _, _, vote, share = votes[:, :5].T
+    level, _, _, vote, share, pure, quarter = votes[:, :_NUMBERS].T
     if stray_of_ground(votes) > _PLAIN:
         return None
     lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
     if channels > 1:
-        grounds, inks = votes[:, 5 : 5 + channels], votes[:, 5 + channels :]
+        grounds, inks = np.split(votes[:, _NUMBERS:], 2, axis=1)
         strays = np.max(np.median(np.abs(grounds - np.median(grounds, axis=0)), axis=0))
         apart = 1.0 - np.linalg.norm(np.mean(inks, axis=0))
         tells = strays < _ONE_GROUND and apart > _INKS_APART
         two_coloured = np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED
         return "colour" if two_coloured and not tells else "keep"
+    if np.median(pure) < _PURE and np.quantile(quarter, _MOST) < _BLACK and lighter > 0.5:
+        return "none"
     if 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"
     if lighter < 0.5:

@@ -277,7 +277,9 @@ def votes_of(
     index = _asked(len(images), weight)
     if not len(index):
         # Of several processes one may have no image of any weight.
-        return np.zeros((0, 5 + 2 * images.shape[3]), np.float32)
+        like = jax.ShapeDtypeStruct(images.shape[1:], np.float32)
+        votes = jax.eval_shape(eqx.Partial(ink_votes, mask=as_mask(mask)), like)
+        return np.zeros((0, *votes.shape), np.float32)
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
 
 

@@ -120,6 +120,19 @@ def at_two_places(images, labels, seed):
     return np.concatenate([np.where(right, blank, images), np.where(right, images, blank)], axis=2)
 
 
+def filling(images, labels, seed):
+    """What is within the bounding box, or a little less, on the whole canvas: ink at the border."""
+    draw, made = np.random.default_rng(seed), np.zeros_like(images)
+    for image, to in zip(images[..., 0], made, strict=True):
+        rows, columns = (np.flatnonzero(image.max(axis) > 0.3) for axis in (1, 0))
+        cut = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        inset = draw.uniform(0.0, 0.1, 4) * (cut.shape * 2)
+        ends = [(inset[i], cut.shape[i] - 1 - inset[i + 2]) for i in (0, 1)]
+        grid = np.meshgrid(*(np.linspace(*each, 28) for each in ends), indexing="ij")
+        to[..., 0] = scipy.ndimage.map_coordinates(cut, grid, order=1, mode="nearest")
+    return made
+
+
 SETS = {
     "mnist": as_they_are,
     "affnist": moved,
@@ -134,6 +147,7 @@ SETS = {
     "white": on_white,
     "two-places": at_two_places,
     "two-grounds": on_two_grounds,
+    "filling": filling,
 }
 
 
