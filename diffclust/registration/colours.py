@@ -49,9 +49,9 @@ what is ink; the least share of the main axis in pictures of two colours
 (`experiments.photographs.run` prints that of photographs)."""
 
 _PURE, _CLOSE, _MOST = 0.8, 0.25, 0.75
-"""For `choose_ink`: the share of the border that lies within a quarter of the contrast of its
-median where borders are ground and hardly ink, in the median; where they are not, the share of
-images whose borders have a quarter that is black, on a black ground."""
+"""The share of the border that differs from the ground by so much of the contrast at most, where
+borders are ground and hardly ink; for `choose_ink`, of images where they are not, the share whose
+borders have a quarter that is black, on a black ground."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
@@ -79,16 +79,19 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
     return indices, np.stack([x.ravel(), y.ravel()], axis=1)
 
 
-def ground(image: Image, *, mask: Any = None) -> Params:
+def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     """The shift of colours that makes the ground black.
 
     Of each side of the border the median colour is taken; where the plane through these leaves less
     than half of what the median of the whole border leaves, the ground changes linearly, and
     otherwise it is that median. So ink may touch the border, as long as more than half of every
-    side is ground.
+    side is ground. Where ink is known to be brighter or darker, less will do: if more than a fifth
+    of the border strays from that ground by a quarter of the contrast, the ground is what a quarter
+    of the border is no brighter, or no darker, than.
 
     Args:
         image: Any image.
+        ink: What ink is; `"dark"` and `"light"` say so.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. The
             border is that of the pixels that are seen.
 
@@ -113,7 +116,20 @@ def ground(image: Image, *, mask: Any = None) -> Params:
     changes = jnp.sum(jnp.abs(rest - level[None])) < _GAIN * uniform
     level = jnp.where(changes, level, flat_level)
     slopes = jnp.where(changes, slopes, 0.0)
+    if ink in ("dark", "light"):
+        foreground = flat - level[None] - product(jnp.asarray(points, image.dtype), slopes)
+        share, method = (0.25, "lower") if ink == "dark" else (0.75, "higher")
+        quarter = jnp.quantile(flat[ring], share, axis=0, method=method)
+        mixed = _pure(foreground, ring) < _PURE
+        level = jnp.where(mixed, quarter, level)
+        slopes = jnp.where(mixed, 0.0, slopes)
     return jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
+
+
+def _pure(foreground: Float[Array, "pixels channels"], ring: np.ndarray) -> Scalar:
+    """The share of the border that differs from the ground by a quarter of the contrast at most."""
+    differs = jnp.max(jnp.abs(foreground), axis=1)
+    return jnp.mean((differs[ring] <= _CLOSE * jnp.max(differs)).astype(foreground.dtype))
 
 
 def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
@@ -252,8 +268,8 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     Returns:
         Lightness of the ground; how far the border strays from it; the contrast; how much more is
         lighter than the ground than darker, from -1 to 1; the share of the colours' main axis,
-        noise smoothed away; the share of the border that is about as light as its median, and the
-        lightness that a quarter of it does not reach; of each channel the ground's colour; and of
+        noise smoothed away; the share of the border that is about as the ground is, and the
+        lightness that a quarter of it does not exceed; of each channel the ground's colour; and of
         each the direction in which ink differs from it.
     """
     shift = ground(image, mask=mask)
@@ -271,11 +287,8 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))
     ink = ink / jnp.where(length > 0.0, length, 1.0)
-    light = jnp.mean(image, axis=2).reshape(-1)
-    border, extent = light[ring], jnp.max(light) - jnp.min(light)
-    quarter, middle = jnp.quantile(border, jnp.array([0.25, 0.5], image.dtype), method="lower")
-    pure = jnp.mean((jnp.abs(border - middle) <= _CLOSE * extent).astype(image.dtype))
-    share = _principal_axis(smooth)[1]
+    pure, share = _pure(foreground.reshape(-1, channels), ring), _principal_axis(smooth)[1]
+    quarter = jnp.quantile(jnp.mean(image, axis=2).reshape(-1)[ring], 0.25, method="lower")
     numbers = jnp.stack([level, stray, contrast, vote, share, pure, quarter])
     return jnp.concatenate([numbers, -shift[channels : 2 * channels], ink])
 
@@ -301,12 +314,12 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         channels: Channels of the images.
 
     Returns:
-        `"none"` where nearly all grounds are black and ink is lighter, or where figures fill the
-        images, so that single borders say little, on a black ground; `"dark"` or `"light"` where
-        nearly all images agree; `"colour"` where they do not; None where most images have no plain
-        ground. In several channels `"colour"` where images have two colours each, and `"keep"`
-        where they have more, as photographs have, or where inks of several colours lie on grounds
-        of one, for then colours tell images apart.
+        `"none"` where nearly all grounds are black and ink is lighter; `"dark"` or `"light"` where
+        nearly all images agree, or most where figures fill them, so that single borders say little;
+        `"colour"` where they do not; None where most images have no plain ground. In several
+        channels `"colour"` where images have two colours each, and `"keep"` where they have more,
+        as photographs have, or where inks of several colours lie on grounds of one, for then
+        colours tell images apart.
     """
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
@@ -325,10 +338,12 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         tells = strays < _ONE_GROUND and apart > _INKS_APART
         two_coloured = np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED
         return "colour" if two_coloured and not tells else "keep"
-    if np.median(pure) < _PURE and np.quantile(quarter, _MOST) < _BLACK and lighter > 0.5:
-        return "none"
-    if 1.0 - _MAJORITY < lighter < _MAJORITY:
+    is_black = np.quantile(level, _MAJORITY) < _BLACK
+    if np.median(pure) < _PURE:
+        # Single borders say little of the ground, and nothing of what ink is.
+        is_black |= np.quantile(quarter, _MOST) < _BLACK
+    elif 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"
     if lighter < 0.5:
         return "light"
-    return "none" if np.quantile(level, _MAJORITY) < _BLACK else "dark"
+    return "none" if is_black else "dark"

@@ -117,7 +117,7 @@ class Frame(eqx.Module):
         transform = self.transform(image.shape[2])
         shift, mix, move = transform.split(jnp.zeros((transform.num_params,), image.dtype))
         if self.ink not in ("none", "keep"):
-            shift = ground(image, mask=self.mask)
+            shift = ground(image, ink=self.ink, mask=self.mask)
             foreground = without_ground(image, shift, mask=self.mask)
             mix = colour(foreground, self.ink, mask=self.mask)
             if self.ink in ("dark", "light"):

@@ -345,7 +345,7 @@ def filled(count: int = 40) -> np.ndarray:
     """Bold figures that the border cuts, on black; of some most of the border is ink."""
     draw, made = np.random.default_rng(0), np.zeros((count, 24, 24, 1), np.float32)
     for number, image in enumerate(made):
-        thick = 20 if number % 8 == 0 else 9
+        thick = 15 if number % 5 == 0 else 9
         image[:, 2 : 2 + thick] = 1.0
         image[draw.integers(0, 15) :][:thick] = 1.0
     return made
@@ -357,7 +357,10 @@ def test_figures_that_fill_their_images_have_the_ground_of_all() -> None:
     # Single borders would have it that some are dark on light.
     assert np.mean(votes[:, 3] < 0) > 0.1
     assert ink_of(images) == "none"
-    # Not on a ground that is not black, nor where borders are ground: there is a plain answer.
-    assert ink_of(0.2 + 0.6 * images) != "none"
+    assert ink_of(0.2 + 0.6 * images) == "dark"
+    assert ink_of(1.0 - images) == "light"
+    for given, ink in ((0.2 + 0.6 * images, "dark"), (1.0 - images, "light")):
+        np.testing.assert_allclose(Frame("none", ink).registered(given), images, atol=1e-5)
+    # Where borders are ground, they say which is which.
     framed = np.pad(images, ((0, 0), (8, 8), (8, 8), (0, 0)))
     assert ink_of(np.concatenate([framed, 1.0 - framed])) == "colour"
