@@ -302,36 +302,39 @@ def propose_splits(
     before = of_own(energy, clusters.prototype)
     lengths = jnp.asarray(_STEPS, before.dtype)
 
-    def gain(children: PyTree) -> Float[Array, " clusters"]:
+    structure = jax.tree.structure(clusters.prototype)
+
+    def gain(
+        now: list[Array], place: int, slope: Array, length: Array
+    ) -> Float[Array, " clusters"]:
+        children = structure.unflatten(_moved(now, place, jnp.full(count, length), slope))
         return member.T @ (before - jnp.min(of_own(of_children, children), axis=1))
 
     def descend(children: PyTree, share: Float[Array, "clusters 2 n"]) -> tuple[PyTree, Array]:
         """Both children after a step along the mean gradients of their sides, and the gains."""
         mean = functools.partial(jnp.einsum, "ksn,ns...->ks...", share, precision="highest")
         direction = jax.tree.map(mean, of_own(slopes_of_children, children))
-
-        now, structure = jax.tree.flatten(children)
-        gains = jnp.zeros(count, before.dtype)
+        now, gains = jax.tree.leaves(children), jnp.zeros(count, before.dtype)
         # Leaf by leaf: means and deviations take steps of other lengths.
         for place, slope in enumerate(jax.tree.leaves(direction)):
-            tried = [_moved(now, place, jnp.full(count, length), slope) for length in lengths]
-            gains = jnp.stack([gain(structure.unflatten(leaves)) for leaves in tried])
+            # One length at a time, so that the energy is traced once for all.
+            gains = jax.lax.map(functools.partial(gain, now, place, slope), lengths)
             now = _moved(now, place, lengths[jnp.argmax(gains, axis=0)], slope)
             gains = jnp.max(gains, axis=0)
         return structure.unflatten(now), gains
 
-    def again(_: Array | int, split: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
-        children, _ = split
+    def again(_: Array | int, split: tuple[PyTree, Array, Array]) -> tuple[PyTree, Array, Array]:
+        children, gains = descend(*split[:2])
         nearer = jnp.argmin(of_own(of_children, children), axis=1)
         sides = jax.nn.one_hot(nearer, 2, axis=0, dtype=member.dtype)[None] * member.T[:, None]
         total = jnp.sum(sides, axis=2, keepdims=True)
-        return descend(children, sides / jnp.maximum(total, 1e-30))
+        return children, sides / jnp.maximum(total, 1e-30), gains
 
     slopes = of_own(jax.grad(energy), clusters.prototype)
     shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters.prototype)
-    split = descend(both, jax.lax.map(shares, member.T))
-    children, gains = jax.lax.fori_loop(0, _ROUNDS, again, split)
+    split = both, jax.lax.map(shares, member.T), jnp.zeros(count, before.dtype)
+    children, _, gains = jax.lax.fori_loop(0, _ROUNDS + 1, again, split)
     margin = jax.vmap(lambda a: a.margin)(alignment)
     cost = member.T @ jnp.where(jnp.isfinite(margin), margin, 0.0)
     loss = jnp.dot(reduction(alignment.energy), batch.weight)
