@@ -138,6 +138,8 @@ COMPOSITIONS = {
         in_kmeans_and_graph("Huber", "broken"),
         {
             **ON_A_GRID,
+            "check_distance(Huber(), key=key)\n": "",
+            "check_family(energy.family, energy, key=key)": "",
             "import Affine": "import Translation as Affine",
             "[:200]": "[:40]",
             "import Descent, Stage": "import NoAlignment",
@@ -152,6 +154,7 @@ COMPOSITIONS = {
             **ON_A_GRID,
             "import Affine": "import Translation as Affine",
             "check_distance(SlicedWasserstein(), key=key)\n": "",
+            "check_family(energy.family, energy, key=key)": "",
         },
     ),
     "trimmed and annealed": Composition(
@@ -171,7 +174,10 @@ COMPOSITIONS = {
     "aligner and its law": Composition(
         ("own-aligner",),
         lambda n: {"distance": numbers(n["distance"]), "aligned": numbers(n["aligned"])},
-        {"import Affine": "import Translation as Affine"},
+        {
+            "import Affine": "import Translation as Affine",
+            "check_aligner(RandomSearch(), energy, key=key)": "",
+        },
     ),
     "whole fits under vmap": Composition(
         ("bootstrap", "bilevel"),

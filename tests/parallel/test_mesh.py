@@ -111,13 +111,18 @@ def shape_likelihood() -> Case:
 def by_gradient(model: DTIKMeans | DTIGaussianMixture) -> Case:
     """Plain descent, whose step is the gradient: Adam would hide a factor."""
     images = jnp.asarray(blobs(COUNT))
-    learned = model.init(images[:CLUSTERS], jax.random.key(0))
     noise = jax.random.key(1)
-    stirred = jax.tree.map(
-        lambda leaf: leaf + 0.02 * jax.random.normal(noise, leaf.shape, leaf.dtype),
-        learned.clusters.predictor,
-    )
-    learned = eqx.tree_at(lambda tree: tree.clusters.predictor, learned, stirred)
+
+    @eqx.filter_jit
+    def begun(images):
+        learned = model.init(images, jax.random.key(0))
+        stirred = jax.tree.map(
+            lambda leaf: leaf + 0.02 * jax.random.normal(noise, leaf.shape, leaf.dtype),
+            learned.clusters.predictor,
+        )
+        return eqx.tree_at(lambda tree: tree.clusters.predictor, learned, stirred)
+
+    learned = begun(images[:CLUSTERS])
     whole = model.solver(1, 1)
     solver = GradientEM(
         whole.energy,
@@ -142,9 +147,14 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 @functools.cache
+def case_of(name: str) -> Case:
+    return CASES[name]()
+
+
+@functools.cache
 def on_one_device(name: str) -> tuple[Case, PyTree, PyTree]:
     """The case, and what its step gives under plain jit, without any padding."""
-    case = CASES[name]()
+    case = case_of(name)
     given = (case.state, case.batch, case.remember(COUNT), *case.others)
     return case, *eqx.filter_jit(case.step)(*given)
 
@@ -250,7 +260,7 @@ TALK = re.compile(
 
 @pytest.mark.parametrize("name", CASES)
 def test_devices_only_add(name: str) -> None:
-    step, given = placed(on_one_device(name)[0])
+    step, given = placed(case_of(name))
     result = TALK.findall(str(jax.make_jaxpr(step)(*given)))
     assert set(result) == {"psum"}, result
 
