@@ -35,8 +35,8 @@ _LFS_POINTER = b"version https://git-lfs.github.com/"
 def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.ndarray:
     """Decode a PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm (PGM, PPM, PBM) file.
 
-    The rotation that EXIF asks for is applied, palettes and CMYK become RGB (or grey, where a
-    palette holds only greys). Grey of more than 8 bits is divided by the largest number of so many
+    The rotation that EXIF asks for is applied, palettes and CMYK become RGB, and pictures that hold
+    only greys become grey, however they were saved. Grey of more than 8 bits is divided by the largest number of so many
     bits. Transparent parts become black: like what lies outside of the image, they are zero.
 
     Args:
@@ -150,11 +150,9 @@ def _to_8_bits(picture: "Image") -> "Image":
     """Converts a picture to grey or RGB of 8 bits."""
     if picture.mode in ("1", "L", "LA"):
         return _on_black(picture).convert("L")
-    is_palette = picture.mode in ("P", "PA")
     picture = _on_black(picture).convert("RGB")
-    if is_palette and not np.ptp(np.asarray(picture), axis=-1).any():
-        return picture.convert("L")
-    return picture
+    is_grey = not np.ptp(np.asarray(picture), axis=-1).any()
+    return picture.convert("L") if is_grey else picture
 
 
 def _to_float_grey(picture: "Image") -> np.ndarray:

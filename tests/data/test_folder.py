@@ -193,7 +193,7 @@ def test_transparency_becomes_black(tmp_path):
     pixels = np.full((1, 3, 4), 255, np.uint8)
     pixels[0, :, 3] = 255, 0, 51
     save(tmp_path / "rgba" / "a.png", pixels)
-    images = load_folder(tmp_path / "rgba").images
+    images = load_folder(tmp_path / "rgba", channels=3).images
     assert images.shape[-1] == 3
     np.testing.assert_allclose(images[0, 0, :, 0], [1.0, 0.0, 0.2], atol=0.003)
     save(tmp_path / "la" / "a.png", pixels[..., 2:].copy())

@@ -59,9 +59,11 @@ def test_formats_without_loss(name):
     np.testing.assert_array_equal(
         read(Image.fromarray(colours), format=name, **options), colours / 255
     )
-    if name != "WEBP":  # which is always in colour
-        grey = noise(5, 4)
-        np.testing.assert_array_equal(read(Image.fromarray(grey), format=name)[..., 0], grey / 255)
+    # WebP is always in colour; whatever holds only greys is grey.
+    grey = noise(5, 4)
+    for saved in (grey, np.stack([grey] * 3, axis=-1)):
+        result = read(Image.fromarray(saved), format=name, **options)
+        np.testing.assert_array_equal(result, grey[..., None] / 255)
 
 
 def test_formats_with_loss():
