@@ -36,8 +36,9 @@ def read_picture(source: Path | io.BytesIO, size: tuple[int, int] | None) -> np.
     """Decode a PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm (PGM, PPM, PBM) file.
 
     The rotation that EXIF asks for is applied, palettes and CMYK become RGB, and pictures that hold
-    only greys become grey, however they were saved. Grey of more than 8 bits is divided by the largest number of so many
-    bits. Transparent parts become black: like what lies outside of the image, they are zero.
+    only greys become grey, however they were saved. Grey of more than 8 bits is divided by the
+    largest number of so many bits. Transparent parts become black: like what lies outside of the
+    image, they are zero.
 
     Args:
         source: The file, or its bytes.
