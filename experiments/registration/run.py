@@ -103,7 +103,9 @@ def source_named(args):
     """What the results call the source, by all that says which images and how many clusters."""
     words = {"split": args.split, "size": args.size, "k": args.k, "limit": args.limit}
     given = [f"{word}={value}" for word, value in words.items() if value not in (None, "all")]
-    return " ".join([Path(args.source).name, *given, *(["pad"] * args.pad)])
+    # Many folders are called "test".
+    name = "/".join(Path(args.source).parts[-2:])
+    return " ".join([name, *given, *(["pad"] * args.pad)])
 
 
 def table(rows):
