@@ -277,9 +277,9 @@ _ONE_THREAD = 2000
 def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
     """Has NumPy's and SciPy's linear algebra use one thread, as long as it lasts.
 
-    Threads of OpenBLAS wait for each other in busy loops. Where other programs have the cores, the
-    eigenvectors of a matrix of 300 rows take a second instead of five milliseconds; where cores are
-    free, more threads gain little below thousands of rows.
+    Threads of OpenBLAS wait for each other in busy loops, which takes long where other programs
+    have the cores (`experiments.benchmarks.blas_threads`); on free cores more threads gain little
+    below thousands of rows.
 
     Returns:
         A context manager. Libraries that are first loaded in it are not limited.

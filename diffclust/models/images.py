@@ -397,16 +397,17 @@ def restored(
         Images on the grounds of those that came.
     """
     model = of_images(result)
-    frame = model.prototype_frame
+    frame, size = model.prototype_frame, result.outcome.chunk_size
     array, others = _validation.images(images), _validation.images(drawn, "drawn")
+    params = frame.params_of(array)
     if model.has_unit_norm:
+        registered = map_in_chunks(frame.apply, size, params, array)
         wanted, own = (
-            np.sqrt(np.square(x).sum((1, 2, 3), keepdims=True))
-            for x in (np.asarray(result.registered(array)), others)
+            np.sqrt(np.square(x).sum((1, 2, 3), keepdims=True)) for x in (registered, others)
         )
         others = others * (wanted / np.where(own > 0.0, own, 1.0))
     restore = eqx.Partial(frame.restore, sample_shape=array.shape[1:])
-    return map_in_chunks(restore, result.outcome.chunk_size, frame.params_of(array), others)
+    return map_in_chunks(restore, size, params, others)
 
 
 def _examples(given: Data, images: Images, may_shrink: bool) -> tuple[np.ndarray, int]:

@@ -289,7 +289,7 @@ def map_section(
     note = (
         f" Each {dataset.noun} is aligned to the prototype of its own cluster, which alone draws "
         "clusters together: look for colours that mix."
-        if panels[-1].startswith("<figure><figcaption>Aligned")
+        if _aligns(result)
         else f" This method aligns no {plural(dataset.noun)}."
     )
     again = ", and colours repeat: press a number above the maps to see that cluster alone"
@@ -316,6 +316,12 @@ def _mapped(
         return list(zip(titles, pool.map(partial(neighbour_map, seed=seed), images), strict=True))
 
 
+def _aligns(result: Result) -> bool:
+    """Whether images are moved onto prototypes."""
+    moves = result.model.descriptor.moves
+    return moves != "prototypes" and result.outcome.assignment.params.shape[1] > 0
+
+
 def _versions(
     result: Result, dataset: Dataset, others: CommonStart | None, chosen: np.ndarray
 ) -> Iterator[tuple[str, np.ndarray]]:
@@ -323,10 +329,9 @@ def _versions(
     images = np.asarray(dataset.images[chosen])
     yield "As they came", images
     params = result.outcome.assignment.params[chosen]
-    moves_images = result.model.descriptor.moves != "prototypes" and params.shape[1] > 0
     if is_registered := of_images(result).registers:
         yield "Registered", np.asarray(result.registered(images))
-    if not moves_images:
+    if not _aligns(result):
         return
     if is_registered:
         yield "Aligned", result.align(images, params)

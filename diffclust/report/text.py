@@ -121,7 +121,11 @@ def count(n: int, one: str) -> str:
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
 
 
-_FRAMES = {"found": "taken out", "kept": "kept", "unregistered": "kept and nothing moved"}
+_FRAMES = {
+    "found": "ground taken out",
+    "kept": "ground kept",
+    "unregistered": "no registration",
+}
 
 
 def describe_frames(figures: Mapping[str, Any]) -> str:
@@ -134,8 +138,8 @@ def describe_frames(figures: Mapping[str, Any]) -> str:
         The stabilities in words; nothing where none was tried.
     """
     found = {w: figures.get(f"stability_{name}") for name, w in _FRAMES.items()}
-    words = ", ".join(f"{value:.2f} {w}" for w, value in found.items() if value is not None)
-    return words and f"it is doubtful whether the ground is plain; stability with it {words}"
+    words = ", ".join(f"{w} {value:.2f}" for w, value in found.items() if value is not None)
+    return words and f"it is doubtful whether the ground is plain; stability: {words}"
 
 
 def unsteady(stability: float) -> str:

@@ -75,7 +75,7 @@ def test_frames_that_are_tried_are_told_and_are_those_of_a_whole_sweep(
     words = ["--method", "kmeans", "--register", "auto", "--restarts", "1", "--maps", "0"]
     with pytest.warns(match="doubtful"):
         status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
-    said = "stability with it 0.50 taken out, 0.90 kept, 0.50 kept and nothing moved"
+    said = "stability: ground taken out 0.50, ground kept 0.90, no registration 0.50"
     assert status == 0
     assert said in " ".join(out.split())
     assert f"doubtful whether the ground is plain; {said}" in Path("run/report.html").read_text()
