@@ -529,6 +529,15 @@ class GradientPlan:
         first = min(self.window, 100)
         return first, 3 * first
 
+    def is_early(self, number: int, steps: int) -> bool:
+        """Whether it is too early for moves: less than a third of a phase is done.
+
+        Args:
+            number: Which phase.
+            steps: Steps taken in it.
+        """
+        return self.phases[number].steps > 3 * steps
+
     def tries(self, number: int, steps: int) -> bool:
         """Whether moves may be tried in a phase.
 
@@ -537,16 +546,16 @@ class GradientPlan:
             steps: Steps taken in it.
 
         Returns:
-            Whether a third of them are taken, and enough are left.
+            Whether it is not too early, and enough steps are left.
         """
         phase, is_last = self.phases[number], number + 1 == len(self.phases)
         if is_last or not phase.split_merge or self.split_merge_every <= 0:
             return False
-        return phase.steps <= 3 * steps and steps + self.trial[1] <= phase.steps
+        return not self.is_early(number, steps) and steps + self.trial[1] <= phase.steps
 
     @property
     def num_steps(self) -> int:
-        """The steps of all runs together, if none ends early and no move that is tried wins."""
+        """The steps of all runs together, if none ends early and no move wins or has more time."""
         total, running, last = sum(phase.steps for phase in self.phases), self.num_starts, 0
         for step in self.race:
             total += (running - 1) * (step - last)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -48,6 +49,9 @@ class GradientRun(eqx.Module):
         ended: Why the phase before it ended, the value of a `Status`; None in the first.
         start: Number of its start, where several runs race.
         until: The step at which it is compared with those of moves on trial; None without them.
+        since: The step at which it was compared last, or moves were put on trial.
+        gap: By how much the loss after the best move was greater then; None before the first time.
+        promise: By how much the move that it tries was to lower the mean loss; None without one.
         score: Its loss on the samples by which runs are compared; None until it has come there.
     """
 
@@ -63,6 +67,9 @@ class GradientRun(eqx.Module):
     ended: str | None = eqx.field(static=True, default=None)
     start: int = eqx.field(static=True, default=0)
     until: int | None = eqx.field(static=True, default=None)
+    since: int | None = eqx.field(static=True, default=None)
+    gap: float | None = eqx.field(static=True, default=None)
+    promise: float | None = eqx.field(static=True, default=None)
     score: float | None = eqx.field(static=True, default=None)
 
 
@@ -103,7 +110,7 @@ class GradientProblem(AbstractProblem):
     A plan may let several runs from different starts race (successive halving): all take as many
     steps of the curriculum, are compared by their losses on the same samples, and the better half
     goes on, until one is left, which is trained to the end. So do a run and those that it would be
-    after the best moves, where no move is a gain at once: it takes steps until the networks follow.
+    after the best moves: what a move gains shows when the networks have followed it.
 
     References:
         Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
@@ -177,8 +184,7 @@ class GradientProblem(AbstractProblem):
     def _next_in_race(self, data: Data, fit: GradientFit, key: Key) -> GradientFit:
         """The run whose turn it is; where all have come to the same step, the better half of them.
 
-        A run in its turn is the one in progress; the others wait. Of moves on trial the best one
-        goes on beside the run as it was.
+        A run in its turn is the one in progress; the others wait.
         """
         losses, weight = self._losses(data, fit.run, key)
         score = float(np.average(losses, weights=weight))
@@ -190,18 +196,11 @@ class GradientProblem(AbstractProblem):
             return replace(fit, run=GradientRun(start=fit.run.start + 1), waiting=tuple(runs))
         if all(run.score is not None for run in runs):
             runs.sort(key=lambda run: (run.score, run.start))
-            half = runs[: math.ceil(len(runs) / 2)]
-            until = None
             if fit.run.until is not None:
-                # It stays until a move is better beyond chance.
-                incumbent = min(runs, key=lambda run: run.moves)
-                best = next(run for run in runs if run is not incumbent)
-                if len(runs) > 2:
-                    half = [run for run in runs if run is best or run is incumbent]
-                    until = fit.run.until + self.plan.trial[1] - self.plan.trial[0]
-                else:
-                    half = [best if self._is_better(data, best, incumbent, key) else incumbent]
-            runs = [replace(run, score=None, until=until) for run in half]
+                runs = after_trial(self.plan, runs, partial(self._is_better, data, key))
+            else:
+                runs = runs[: math.ceil(len(runs) / 2)]
+            runs = [replace(run, score=None) for run in runs]
             fit = replace(fit, round=fit.round + in_race)
         return replace(fit, run=runs[0], waiting=tuple(runs[1:]))
 
@@ -212,7 +211,7 @@ class GradientProblem(AbstractProblem):
         losses = _sample_losses(self._solver(run.phase), run.state.learned, batch, past)
         return np.asarray(losses, np.float64), np.asarray(batch.weight, np.float64)
 
-    def _is_better(self, data: Data, run: GradientRun, than: GradientRun, key: Key) -> bool:
+    def _is_better(self, data: Data, key: Key, run: GradientRun, than: GradientRun) -> bool:
         """Whether a run's mean loss is less than that of another beyond chance."""
         (one, weight), (other, _) = (self._losses(data, each, key) for each in (run, than))
         share, gain = weight / weight.sum(), other - one
@@ -285,33 +284,34 @@ class GradientProblem(AbstractProblem):
     def _split_merge(
         self, data: Data, solver: GradientEM, run: GradientRun, key: Key, *, alone: bool
     ) -> tuple[GradientRun, tuple[GradientRun, ...]]:
-        """The run after the best move, or as it was, with rivals after the best moves on trial.
+        """The run as it was, with rivals after the best moves on trial, or after the best move.
 
-        A move, the split of one cluster and the removal of another, is made at once if it is a
-        gain on some samples. Else the best ones are tried, once in a phase; once more where one has
-        won.
+        A move is the split of one cluster and the removal of another. What it gains before the
+        networks follow says little, so the best ones are tried, once in a phase; once more where
+        one has won. A move is made at once, if it is a gain on some samples, in races, and in what
+        is left of a phase in which none was tried.
         """
-        state = run.state
+        state, tries = run.state, alone and self.plan.tries(run.phase, run.steps)
         assert state is not None
+        if alone and (run.tried > run.phase or self.plan.is_early(run.phase, run.steps)):
+            return run, ()
         step = int(state.step)
         # Every device evaluates all pairs, of few samples and seldom.
         some, past = _evaluation_batch(data, self.plan, run.memory, key, step)
         proposed = propose_splits(solver, state.learned, some, past)
         gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
-
-        def after(pairs: Sequence[tuple[int, int]]) -> list[GradientRun]:
-            places = [jax.device_put(tuple(map(np.asarray, pair))) for pair in pairs]
-            states = [apply_split_merge(state, proposed.children, *pair) for pair in places]
-            return [replace(run, state=each, moves=run.moves + 1) for each in states]
-
-        if moved := after(best_pairs(gains, costs, lambda net, _: net > 0.0, most=1)):
-            return moved[0], ()
-        if not alone or run.tried > run.phase or not self.plan.tries(run.phase, run.steps):
-            return run, ()
-        rivals = after(best_pairs(gains, costs, lambda *_: True, most=TRIALS))
-        until = step + self.plan.trial[0] if rivals else None
-        run = replace(run, tried=run.phase + 1, until=until)
-        return run, tuple(replace(rival, until=until) for rival in rivals)
+        most = TRIALS if tries else 1
+        moved, mass = [], float(np.sum(np.asarray(some.weight, np.float64)))
+        for pair in best_pairs(gains, costs, lambda net, _: tries or net > 0.0, most=most):
+            places = jax.device_put(tuple(map(np.asarray, pair)))
+            after = apply_split_merge(state, proposed.children, *places)
+            promise = (gains[pair[0]] - costs[pair[1]]) / mass if tries else None
+            moved.append(replace(run, state=after, moves=run.moves + 1, promise=promise))
+        if not tries:
+            return (*moved, run)[0], ()
+        trial = {"until": step + self.plan.trial[0], "since": step} if moved else {}
+        run = replace(run, tried=run.phase + 1, **trial)
+        return run, tuple(replace(rival, **trial) for rival in moved)
 
     def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> GradientFit:
         """Assigns all samples, and keeps the better restart by the loss of all together."""
@@ -367,6 +367,41 @@ class GradientProblem(AbstractProblem):
         if at["best_run"] is not None:
             at |= {"best_run": GradientRun(**at["best_run"]), "best": learned}
         return GradientFit(jnp.zeros((2,), jnp.uint32), **at)
+
+
+def after_trial(
+    plan: GradientPlan,
+    runs: Sequence[GradientRun],
+    is_better: Callable[[GradientRun, GradientRun], bool],
+) -> list[GradientRun]:
+    """Of a run and those after moves on trial the ones that go on, when all have come as far.
+
+    A move wins if its loss is less, at the first comparison only if by as much as was promised.
+    Networks need long to follow a move: where its loss is not less yet, but is coming nearer fast,
+    both go on, each time for twice as many steps.
+
+    Args:
+        plan: The plan.
+        runs: The runs, that of least loss first.
+        is_better: Whether the loss of the first of two is less beyond chance.
+
+    Returns:
+        The run as it was and that after the best move; or one that is on trial no more.
+    """
+    as_it_was = min(runs, key=lambda run: run.moves)
+    best = next(run for run in runs if run is not as_it_was)
+    last, now, before = as_it_was.since or 0, as_it_was.until or 0, as_it_was.gap
+    gap, promise = (best.score or 0.0) - (as_it_was.score or 0.0), best.promise or 0.0
+    # The phase may have ended with the trial.
+    steps = as_it_was.steps
+    left = plan.phases[as_it_was.phase].steps - steps if steps else 0
+    after = {"until": None, "since": None, "gap": None, "promise": None}
+    if (before is not None or 0.0 < promise <= -gap) and is_better(best, as_it_was):
+        return [replace(best, **after)]
+    if (before is not None and gap > max(before, 0.0) / 2) or left < now - last:
+        return [replace(as_it_was, **after)]
+    after = {"until": now + min(left, 2 * (now - last)), "since": now, "gap": gap}
+    return [replace(run, **after) for run in (best, as_it_was)]
 
 
 def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:

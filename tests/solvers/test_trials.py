@@ -1,5 +1,6 @@
 """Moves on trial: a run and those after its best moves race, and the best one goes on."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from diffclust.models import GaussianMixture, Training
 from diffclust.parallel import Data
 from diffclust.solvers import Outcome, gradient_problem
-from diffclust.solvers.split_merge import best_pairs
+from diffclust.solvers.gradient_problem import GradientRun, after_trial
 from tests.registry import blobs
 from tests.storage.test_snapshots import Breaking, assert_same, chained
 
@@ -45,40 +46,86 @@ def test_the_best_move_goes_on_beside_the_run_as_it_was(
         others = [one["score"] for one in before["waiting"]]
         kept = [after["run"], *after["waiting"]]
         assert None not in others
-        assert len(kept) == (len(others) + 1) // 2
+        # Half of them, or a move alone that has held at once what it promised.
+        assert len(kept) == (len(others) + 1) // 2 or len(kept) == kept[0]["moves"] == 1
         # All of them have come as far, and are compared anew.
         assert len({(one["steps"], one["until"], one["score"]) for one in kept}) == 1
         assert (kept[0]["until"] is None) == (len(kept) == 1)
 
 
 def test_where_no_move_wins_the_run_is_what_it_would_have_been(
-    watched: tuple[Outcome, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    last = watched[1][-1]["best_run"]
+    with monkeypatch.context() as patch:
+        patch.setattr(gradient_problem, "Z_THRESHOLD", np.inf)
+        states = Breaking()
+        never = tried(states)
+    positions = [about["position"] for about in states.reported]
+    assert max(len(at["waiting"]) for at in positions) == 3
+    last = positions[-1]["best_run"]
     assert (last["tried"], last["until"]) == (1, None)
     monkeypatch.setattr(gradient_problem, "TRIALS", 0)
-    assert_same(tried(None), watched[0])
+    assert_same(tried(None), never)
 
 
 def test_broken_off_it_goes_on_bit_for_bit(watched: tuple[Outcome, list[dict[str, Any]]]) -> None:
     assert_same(chained(tried, 5)[0], watched[0])
 
 
-def none_at_once(*args: Any, most: int) -> list[tuple[int, int]]:
-    return best_pairs(*args, most=most) if most > 1 else []
-
-
-def test_a_move_that_wins_beyond_chance_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_problem, "best_pairs", none_at_once)
-    with_trials = tried(None)
-    with monkeypatch.context() as patch:
-        patch.setattr(gradient_problem, "Z_THRESHOLD", np.inf)
-        never = tried(None)
+def test_a_move_that_wins_beyond_chance_is_taken(
+    watched: tuple[Outcome, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gradient_problem, "TRIALS", 0)
     without = tried(None)
-    assert_same(never, without)
-    assert with_trials.figures["moves"] >= 1 > without.figures["moves"]
-    assert with_trials.loss < without.loss
+    assert watched[0].figures["moves"] >= 1 > without.figures["moves"]
+    assert watched[0].loss < without.loss
+
+
+def goes_on(
+    before: float | None,
+    gap: float,
+    *,
+    steps: int = 100,
+    better: bool = False,
+    promise: float | None = None,
+) -> list[Any]:
+    """Moves made, end, last comparison and last gap of runs that go on from a trial.
+
+    Args:
+        before: By how much the move was behind when it was compared last.
+        gap: By how much it is now, after 20 steps more.
+        steps: Steps taken in a phase of 200.
+        better: Whether the move is better beyond chance.
+        promise: By how much it was to be better.
+    """
+    plan = TRAINING.plan(0, Data(four_kinds()).description)
+
+    at = GradientRun(steps=steps, since=80, until=100, gap=before, score=1.0)
+    runs = [at, dataclasses.replace(at, moves=1, score=1.0 + gap, promise=promise)]
+    runs.sort(key=lambda run: run.score)
+    after = after_trial(plan, runs, lambda *_: better)
+    return sorted(((run.moves, run.until, run.since, run.gap) for run in after), key=str)
+
+
+def test_a_move_that_comes_nearer_fast_is_given_more_time() -> None:
+    both = [(0, 140, 100, 0.5), (1, 140, 100, 0.5)]
+    stays, taken = [(0, None, None, None)], [(1, None, None, None)]
+    # The first comparison chooses among moves.
+    assert goes_on(None, 0.5) == both
+    assert goes_on(1.0, 0.5) == both
+    assert goes_on(1.0, 0.6) == stays
+    assert goes_on(1.0, 0.6, better=True) == taken
+    # At once, if it is ahead by what was promised.
+    assert goes_on(None, -0.5, better=True, promise=0.4) == taken
+    for promise in (0.6, -0.1):
+        assert len(goes_on(None, -0.5, better=True, promise=promise)) == 2
+    # A move that is ahead, but not beyond chance, has time too, and not without end.
+    assert goes_on(-0.1, 0.01) == stays
+    assert [each[:3] for each in goes_on(1.0, -0.1)] == [(0, 140, 100), (1, 140, 100)]
+    # The rest of the phase, unless that is too little; nothing, where the phase is over.
+    assert [each[1] for each in goes_on(1.0, 0.5, steps=170)] == [130, 130]
+    assert goes_on(1.0, 0.5, steps=190) == stays
+    assert goes_on(1.0, 0.5, steps=0) == stays
 
 
 def test_steps_are_counted() -> None:
@@ -87,6 +134,7 @@ def test_steps_are_counted() -> None:
     assert plan.trial == (10, 30)
     assert plan.num_steps == 225 + 3 * 10 + 20
     assert [plan.tries(0, steps) for steps in (60, 70, 170, 180)] == [False, True, True, False]
+    assert [plan.is_early(0, steps) for steps in (60, 70)] == [True, False]
     assert not plan.tries(1, 10)
     still = Training(steps=(200, 25), batch_size=20, refill_every=10, split_merge=False)
     assert still.plan(0, Data(four_kinds()).description).num_steps == 225
