@@ -324,9 +324,17 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
 
 
 def _split_attempts(plan: Any) -> list[int]:
-    """The number of attempts to split a cluster in each phase of a plan; none in the last."""
+    """The number of attempts to split a cluster in each phase of a plan; none in the last.
+
+    A run that is alone tries moves once in a phase; runs that race attempt one every few windows.
+    """
+
+    def attempts(steps: int) -> int:
+        windows = math.ceil(steps / plan.window)
+        return math.ceil(windows / plan.split_merge_every) if plan.race else 1
+
     return [
-        math.ceil(math.ceil(phase.steps / plan.window) / plan.split_merge_every)
+        attempts(phase.steps)
         if plan.split_merge_every > 0 and phase.split_merge and number + 1 < len(plan.phases)
         else 0
         for number, phase in enumerate(plan.phases)

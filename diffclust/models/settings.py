@@ -264,7 +264,7 @@ class MixtureSettings(eqx.Module):
 
 
 _SPLIT_MERGE_EVERY = 4
-"""Windows between two attempts to split one cluster and remove another."""
+"""Windows after which it is time again to split one cluster and remove another."""
 
 
 class Training(AbstractSettings):
@@ -285,9 +285,9 @@ class Training(AbstractSettings):
             `optimizer` in its place takes it if it was made by optax's `inject_hyperparams`.
         optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
             file does not hold it: a model that was loaded would be trained by Adam.
-        split_merge: Whether clusters that hold two kinds are split, and others make room, where
-            that lowers the loss: of three moves that are tried once in a phase, after 300 steps,
-            or more where the loss comes nearer fast.
+        split_merge: Whether clusters that hold two kinds are split, and others removed to make
+            room, where that lowers the loss. Once in a phase three such moves are tried beside the
+            run as it was, for up to 300 steps, or longer while one is catching up fast.
         shortlist: While a model is trained, only so many clusters of an image, the best ones after
             the transforms up to the first spatial one, are judged after all of them. That takes
             less time, but the winner may be missed; None judges all.

@@ -475,7 +475,7 @@ class Phase:
 
 
 TRIALS = 3
-"""Moves that are tried at once."""
+"""Moves that are tried at the same time."""
 
 Z_THRESHOLD = 2.0
 """Standard errors by which a move that was tried must have lowered the mean loss."""
@@ -497,8 +497,9 @@ class GradientPlan:
         refills_to_the_end: Whether the last phase refills too, which leaves little time for the
             copies to separate.
         noise: Standard deviation of the noise that separates a refilled cluster from its source.
-        split_merge_every: Windows between two attempts to split one cluster and remove another, of
-            which there are two in a phase at least; 0 tries none.
+        split_merge_every: Windows after which it is time again to split one cluster and remove
+            another, twice in a phase at least. A run that is alone skips what falls in the first
+            third of a phase or after a lost trial. 0 makes no moves.
         evaluation_samples: Most samples on which gains, and the runs of a race, are evaluated.
         num_starts: Runs that race.
         race: The steps at which they are compared; phases do not end early before the last.
@@ -524,7 +525,7 @@ class GradientPlan:
 
     @property
     def trial(self) -> tuple[int, int]:
-        """Steps after which moves on trial are compared, and after which the best two are."""
+        """Steps after which moves on trial are first compared, and the best one once more."""
         # Whole windows, where they are short.
         first = min(self.window, 100)
         return first, 3 * first

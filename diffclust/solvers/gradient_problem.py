@@ -109,8 +109,8 @@ class GradientProblem(AbstractProblem):
 
     A plan may let several runs from different starts race (successive halving): all take as many
     steps of the curriculum, are compared by their losses on the same samples, and the better half
-    goes on, until one is left, which is trained to the end. So do a run and those that it would be
-    after the best moves: what a move gains shows when the networks have followed it.
+    goes on, until one is left, which is trained to the end. In the same way a run is compared with
+    copies of it after the best moves: what a move gains shows when the networks have followed it.
 
     References:
         Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
@@ -182,9 +182,10 @@ class GradientProblem(AbstractProblem):
         return race[fit.round] if fit.round < len(race) else fit.run.until
 
     def _next_in_race(self, data: Data, fit: GradientFit, key: Key) -> GradientFit:
-        """The run whose turn it is; where all have come to the same step, the better half of them.
+        """The run whose turn it is; where all have come to the same step, those that go on.
 
-        A run in its turn is the one in progress; the others wait.
+        A run in its turn is the one in progress; the others wait. The better half go on, or what
+        `after_trial` keeps.
         """
         losses, weight = self._losses(data, fit.run, key)
         score = float(np.average(losses, weights=weight))
@@ -287,9 +288,9 @@ class GradientProblem(AbstractProblem):
         """The run as it was, with rivals after the best moves on trial, or after the best move.
 
         A move is the split of one cluster and the removal of another. What it gains before the
-        networks follow says little, so the best ones are tried, once in a phase; once more where
-        one has won. A move is made at once, if it is a gain on some samples, in races, and in what
-        is left of a phase in which none was tried.
+        networks have followed it says little, so the best moves are tried, once in a phase and
+        again after each that wins. Moves are made at once, if they are a gain on some samples, only
+        in races and where too few steps of a phase are left for a trial and none in it was lost.
         """
         state, tries = run.state, alone and self.plan.tries(run.phase, run.steps)
         assert state is not None
@@ -300,12 +301,13 @@ class GradientProblem(AbstractProblem):
         some, past = _evaluation_batch(data, self.plan, run.memory, key, step)
         proposed = propose_splits(solver, state.learned, some, past)
         gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
+        gains = [gain if math.isfinite(gain) else None for gain in gains]
         most = TRIALS if tries else 1
         moved, mass = [], float(np.sum(np.asarray(some.weight, np.float64)))
         for pair in best_pairs(gains, costs, lambda net, _: tries or net > 0.0, most=most):
             places = jax.device_put(tuple(map(np.asarray, pair)))
             after = apply_split_merge(state, proposed.children, *places)
-            promise = (gains[pair[0]] - costs[pair[1]]) / mass if tries else None
+            promise = ((gains[pair[0]] or 0.0) - costs[pair[1]]) / mass if tries else None
             moved.append(replace(run, state=after, moves=run.moves + 1, promise=promise))
         if not tries:
             return (*moved, run)[0], ()
@@ -376,9 +378,11 @@ def after_trial(
 ) -> list[GradientRun]:
     """Of a run and those after moves on trial the ones that go on, when all have come as far.
 
-    A move wins if its loss is less, at the first comparison only if by as much as was promised.
-    Networks need long to follow a move: where its loss is not less yet, but is coming nearer fast,
-    both go on, each time for twice as many steps.
+    A move wins if its loss is less beyond chance; at the first comparison only if it had promised a
+    gain and is ahead by as much. If none wins, the best goes on beside the run as it was: after the
+    first comparison in any case, later if it is ahead or at most half as far behind as before, each
+    time for twice as many steps. Where fewer steps of the phase are left than were taken last time,
+    the run as it was is kept.
 
     Args:
         plan: The plan.
@@ -408,7 +412,7 @@ def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
     phase, windows = plan.phases[run.phase], len(run.history) - run.starts[-1]
     if not phase.split_merge or plan.split_merge_every <= 0 or run.until is not None:
         return False
-    # Twice in a phase at least.
+    # It is time twice in a phase at least.
     every = max(1, min(plan.split_merge_every, phase.steps // plan.window // 2))
     return run.steps >= phase.steps or windows % every == 0
 

@@ -93,7 +93,7 @@ def goes_on(
 
     Args:
         before: By how much the move was behind when it was compared last.
-        gap: By how much it is now, after 20 steps more.
+        gap: By how much it is now, 20 steps after that, or after the trial began.
         steps: Steps taken in a phase of 200.
         better: Whether the move is better beyond chance.
         promise: By how much it was to be better.
@@ -119,13 +119,23 @@ def test_a_move_that_comes_nearer_fast_is_given_more_time() -> None:
     assert goes_on(None, -0.5, better=True, promise=0.4) == taken
     for promise in (0.6, -0.1):
         assert len(goes_on(None, -0.5, better=True, promise=promise)) == 2
-    # A move that is ahead, but not beyond chance, has time too, and not without end.
+    assert len(goes_on(None, -0.5, promise=0.4)) == 2
+    # One that was ahead and has fallen behind is dropped; one that is ahead has more time.
     assert goes_on(-0.1, 0.01) == stays
     assert [each[:3] for each in goes_on(1.0, -0.1)] == [(0, 140, 100), (1, 140, 100)]
     # The rest of the phase, unless that is too little; nothing, where the phase is over.
     assert [each[1] for each in goes_on(1.0, 0.5, steps=170)] == [130, 130]
     assert goes_on(1.0, 0.5, steps=190) == stays
     assert goes_on(1.0, 0.5, steps=0) == stays
+
+
+def test_of_several_moves_the_best_goes_on() -> None:
+    plan = TRAINING.plan(0, Data(four_kinds()).description)
+    at = GradientRun(steps=100, since=80, until=100, score=1.0)
+    moved = [dataclasses.replace(at, moves=1, score=score) for score in (1.2, 1.1, 1.3)]
+    runs = sorted([at, *moved], key=lambda run: run.score or 0.0)
+    kept = after_trial(plan, runs, lambda *_: False)
+    assert {(run.moves, run.score) for run in kept} == {(0, 1.0), (1, 1.1)}
 
 
 def test_steps_are_counted() -> None:
