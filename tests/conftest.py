@@ -116,7 +116,7 @@ IR_CONTEXTS = threading.local()
 
 
 def share_ir_contexts() -> None:
-    """Lowers all programs of a thread in one MLIR context, a sixth less time in some files.
+    """Lowers all programs of a thread in one MLIR context, which takes less time.
 
     JAX makes one for each program, several milliseconds each. There is no public switch; where JAX
     has changed, tests are slower and no more. A program that is lowered within another one, such

@@ -51,7 +51,7 @@ class GradientRun(eqx.Module):
         until: The step at which it is compared with those of moves on trial; None without them.
         since: The step at which it was compared last, or moves were put on trial.
         gap: By how much the loss after the best move was greater then; None before the first time.
-        promise: By how much the move that it tries was to lower the mean loss; None without one.
+        expected_gain: By how much the move that it tries lowered the mean loss before any step.
         score: Its loss on the samples by which runs are compared; None until it has come there.
     """
 
@@ -69,7 +69,7 @@ class GradientRun(eqx.Module):
     until: int | None = eqx.field(static=True, default=None)
     since: int | None = eqx.field(static=True, default=None)
     gap: float | None = eqx.field(static=True, default=None)
-    promise: float | None = eqx.field(static=True, default=None)
+    expected_gain: float | None = eqx.field(static=True, default=None)
     score: float | None = eqx.field(static=True, default=None)
 
 
@@ -307,8 +307,8 @@ class GradientProblem(AbstractProblem):
         for pair in best_pairs(gains, costs, lambda net, _: tries or net > 0.0, most=most):
             places = jax.device_put(tuple(map(np.asarray, pair)))
             after = apply_split_merge(state, proposed.children, *places)
-            promise = ((gains[pair[0]] or 0.0) - costs[pair[1]]) / mass if tries else None
-            moved.append(replace(run, state=after, moves=run.moves + 1, promise=promise))
+            net = ((gains[pair[0]] or 0.0) - costs[pair[1]]) / mass if tries else None
+            moved.append(replace(run, state=after, moves=run.moves + 1, expected_gain=net))
         if not tries:
             return (*moved, run)[0], ()
         trial = {"until": step + self.plan.trial[0], "since": step} if moved else {}
@@ -378,11 +378,11 @@ def after_trial(
 ) -> list[GradientRun]:
     """Of a run and those after moves on trial the ones that go on, when all have come as far.
 
-    A move wins if its loss is less beyond chance; at the first comparison only if it had promised a
-    gain and is ahead by as much. If none wins, the best goes on beside the run as it was: after the
-    first comparison in any case, later if it is ahead or at most half as far behind as before, each
-    time for twice as many steps. Where fewer steps of the phase are left than were taken last time,
-    the run as it was is kept.
+    A move wins if its loss is less beyond chance; at the first comparison only if it lowered the
+    loss before any step, and is ahead by as much. If none wins, the best goes on beside the run as
+    it was: after the first comparison in any case, later if it is ahead or at most half as far
+    behind as before, each time for twice as many steps. Where fewer steps of the phase are left
+    than were taken last time, the run as it was is kept.
 
     Args:
         plan: The plan.
@@ -395,12 +395,12 @@ def after_trial(
     as_it_was = min(runs, key=lambda run: run.moves)
     best = next(run for run in runs if run is not as_it_was)
     last, now, before = as_it_was.since or 0, as_it_was.until or 0, as_it_was.gap
-    gap, promise = (best.score or 0.0) - (as_it_was.score or 0.0), best.promise or 0.0
+    gap, expected = (best.score or 0.0) - (as_it_was.score or 0.0), best.expected_gain or 0.0
     # The phase may have ended with the trial.
     steps = as_it_was.steps
     left = plan.phases[as_it_was.phase].steps - steps if steps else 0
-    after = {"until": None, "since": None, "gap": None, "promise": None}
-    if (before is not None or 0.0 < promise <= -gap) and is_better(best, as_it_was):
+    after = {"until": None, "since": None, "gap": None, "expected_gain": None}
+    if (before is not None or 0.0 < expected <= -gap) and is_better(best, as_it_was):
         return [replace(best, **after)]
     if (before is not None and gap > max(before, 0.0) / 2) or left < now - last:
         return [replace(as_it_was, **after)]

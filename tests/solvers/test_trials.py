@@ -46,7 +46,7 @@ def test_the_best_move_goes_on_beside_the_run_as_it_was(
         others = [one["score"] for one in before["waiting"]]
         kept = [after["run"], *after["waiting"]]
         assert None not in others
-        # Half of them, or a move alone that has held at once what it promised.
+        # Half of them, or one move alone, which gained at once what was expected.
         assert len(kept) == (len(others) + 1) // 2 or len(kept) == kept[0]["moves"] == 1
         # All of them have come as far, and are compared anew.
         assert len({(one["steps"], one["until"], one["score"]) for one in kept}) == 1
@@ -87,7 +87,7 @@ def goes_on(
     *,
     steps: int = 100,
     better: bool = False,
-    promise: float | None = None,
+    expected: float | None = None,
 ) -> list[Any]:
     """Moves made, end, last comparison and last gap of runs that go on from a trial.
 
@@ -96,12 +96,11 @@ def goes_on(
         gap: By how much it is now, 20 steps after that, or after the trial began.
         steps: Steps taken in a phase of 200.
         better: Whether the move is better beyond chance.
-        promise: By how much it was to be better.
+        expected: By how much it was to be better.
     """
     plan = TRAINING.plan(0, Data(four_kinds()).description)
-
     at = GradientRun(steps=steps, since=80, until=100, gap=before, score=1.0)
-    runs = [at, dataclasses.replace(at, moves=1, score=1.0 + gap, promise=promise)]
+    runs = [at, dataclasses.replace(at, moves=1, score=1.0 + gap, expected_gain=expected)]
     runs.sort(key=lambda run: run.score)
     after = after_trial(plan, runs, lambda *_: better)
     return sorted(((run.moves, run.until, run.since, run.gap) for run in after), key=str)
@@ -115,11 +114,11 @@ def test_a_move_that_comes_nearer_fast_is_given_more_time() -> None:
     assert goes_on(1.0, 0.5) == both
     assert goes_on(1.0, 0.6) == stays
     assert goes_on(1.0, 0.6, better=True) == taken
-    # At once, if it is ahead by what was promised.
-    assert goes_on(None, -0.5, better=True, promise=0.4) == taken
-    for promise in (0.6, -0.1):
-        assert len(goes_on(None, -0.5, better=True, promise=promise)) == 2
-    assert len(goes_on(None, -0.5, promise=0.4)) == 2
+    # At the first comparison, if it is ahead by as much as was expected.
+    assert goes_on(None, -0.5, better=True, expected=0.4) == taken
+    for expected in (0.6, -0.1):
+        assert len(goes_on(None, -0.5, better=True, expected=expected)) == 2
+    assert len(goes_on(None, -0.5, expected=0.4)) == 2
     # One that was ahead and has fallen behind is dropped; one that is ahead has more time.
     assert goes_on(-0.1, 0.01) == stays
     assert [each[:3] for each in goes_on(1.0, -0.1)] == [(0, 140, 100), (1, 140, 100)]
