@@ -21,9 +21,14 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("first", "variable", "expected"),
     [
-        ("import diffclust; diffclust.checks()", "0", "TypeCheckError True"),
+        pytest.param(
+            "import diffclust; diffclust.checks()",
+            "0",
+            "TypeCheckError True",
+            marks=pytest.mark.slow,
+        ),
         ("import diffclust", "1", "TypeCheckError True"),
-        ("import diffclust", "", ""),
+        pytest.param("import diffclust", "", "", marks=pytest.mark.slow),
     ],
     ids=["function", "environment", "off"],
 )

@@ -194,6 +194,7 @@ def test_a_callback_ends_a_fit(after: int, key: jax.Array) -> None:
     assert len(reports) == after
 
 
+@pytest.mark.slow
 def test_a_first_result_is_timed_from_the_start_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,9 +87,11 @@ def example(about: dict[str, Any]) -> tuple[list[str], Any]:
 def test_every_option_sets_its_setting(method: str) -> None:
     table = method_options()[method]
     assert parsed("--method", method).settings == {}
-    for name, about in table.items():
-        words, value = example(about)
-        assert parsed("--method", method, name, *words).settings == {about["setting"]: value}
+    examples = {name: example(about) for name, about in table.items()}
+    given = [word for name, (words, _) in examples.items() for word in (name, *words)]
+    settings = {table[name]["setting"]: value for name, (_, value) in examples.items()}
+    assert parsed("--method", method, *given).settings == settings
+    assert len(settings) == len(table)
 
 
 @pytest.mark.parametrize(

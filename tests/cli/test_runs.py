@@ -357,6 +357,7 @@ def test_no_clear_choice_is_an_answer(run: Run) -> None:
     assert all(-0.5 < float(row["stability"]) <= 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_equal_images_has_no_elbow(run: Run) -> None:
     image = np.random.default_rng(0).random((8, 8))
     np.save("equal.npy", np.repeat(image[None], 12, axis=0).astype(np.float32))

@@ -121,7 +121,8 @@ def test_same_mean_is_that_of_generalised_eigenvalues(seed):
     assert result <= float(EXACT(p, q)) + 1e-12
 
 
-@pytest.mark.parametrize("seed", [0, *[pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)]])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_exact_is_shooting_in_the_plane(seed):
     p, q = gaussian(seed), gaussian(seed + 50)
     assert float(EXACT(p, q)) == pytest.approx(shooting_distance(p, q), rel=1e-9)
@@ -257,6 +258,7 @@ def test_faults_are_named():
         diagonal_fisher_rao(diagonal(0), diagonal(1, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["generic", "same mean", "equal"])
 def test_second_derivatives_in_space(kind: str) -> None:
     p, q = gaussian(0, 3), gaussian(1, 3)

@@ -162,6 +162,7 @@ def test_every_phase_of_gradient_steps_is_timed(
     assert step.least < 0.8 * step.seconds < 1.2 * step.seconds < step.most
 
 
+@pytest.mark.slow
 def test_directions_of_few_images_are_timed(key: jax.Array) -> None:
     """Fewer images than features: not by the square of what a few images took with their calls."""
     samples = np.random.default_rng(0).uniform(size=(900, 28, 28, 1)).astype(np.float32)
@@ -281,6 +282,7 @@ def test_a_long_fit_is_announced_and_not_rehearsed_again(
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_a_graph_without_features_is_estimated(key: jax.Array) -> None:
     samples = np.random.default_rng(0).normal(size=(3000, 12, 1)).astype(np.float32)
     expected = estimate(diffclust.SeriesSpectralClustering(3, warps=False), samples, key=key)

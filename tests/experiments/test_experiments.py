@@ -83,7 +83,13 @@ FIGURES = {
 }
 
 
-@pytest.mark.parametrize("name", COMPOSITIONS)
+QUICK = ("aligner and its law", "devices", "kind of sample", "model", "rotations")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in COMPOSITIONS],
+)
 def test_compositions_of_ones_own(name):
     figures = run(COMPOSITIONS[name], quick=True)
     assert FIGURES[name](figures), figures

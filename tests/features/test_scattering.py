@@ -121,13 +121,13 @@ def direct(image, scales, angles, order, padding):
     ("height", "width", "scales", "angles", "order", "padding"),
     [
         (13, 18, 2, 3, 2, "reflect"),
-        (13, 18, 2, 3, 2, "zero"),
+        pytest.param(13, 18, 2, 3, 2, "zero", marks=pytest.mark.slow),
         (11, 16, 2, 5, 2, "periodic"),
-        (9, 8, 3, 2, 2, "reflect"),
+        pytest.param(9, 8, 3, 2, 2, "reflect", marks=pytest.mark.slow),
         (8, 8, 3, 2, 2, "periodic"),
         (9, 10, 1, 4, 2, "reflect"),
-        (70, 19, 3, 2, 2, "zero"),
-        (70, 19, 3, 2, 1, "reflect"),
+        pytest.param(70, 19, 3, 2, 2, "zero", marks=pytest.mark.slow),
+        pytest.param(70, 19, 3, 2, 1, "reflect", marks=pytest.mark.slow),
     ],
 )
 def test_agrees_with_the_definition(height, width, scales, angles, order, padding):

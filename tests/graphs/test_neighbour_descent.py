@@ -123,6 +123,7 @@ def test_samples_are_trees() -> None:
     assert recall(nearest(apart, 7), result) > 0.97
 
 
+@pytest.mark.slow
 def test_the_same_key_finds_the_same() -> None:
     first, second, other = (
         nearest_neighbour_descent(Uphill(), points(200), 5, key=jax.random.key(seed))
@@ -200,6 +201,7 @@ def test_it_stops_before_max_pairs_and_says_so() -> None:
         assert (later.neighbours.distance <= earlier.neighbours.distance).all()
 
 
+@pytest.mark.slow
 def test_several_devices_find_the_same() -> None:
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     alone, shared = (

@@ -176,6 +176,7 @@ def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
     save_prototypes(tmp_path / "prototypes.png", result)
 
 
+@pytest.mark.slow
 def test_a_graph_is_cut_as_a_model_compares_samples(
     key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +230,7 @@ def in_a_row() -> tuple[np.ndarray, np.ndarray]:
     return samples.astype(np.float32), group
 
 
+@pytest.mark.slow
 def test_groups_within_a_cluster_are_joined_by_more_neighbours(
     key: jax.Array, tmp_path: Path
 ) -> None:
@@ -482,7 +484,9 @@ def test_pixels_under_the_mask_of_the_energy_do_not_count(key: jax.Array) -> Non
         model.fit(images[:, :5].astype(np.float32), key=key)
 
 
-@pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()])
+@pytest.mark.parametrize(
+    "family", [MeanImages(), pytest.param(UnitNormImages(), marks=pytest.mark.slow)]
+)
 def test_penalties_keep_their_weight_on_coarse_samples(
     key: jax.Array, family: AbstractPrototypeFamily
 ) -> None:

@@ -273,6 +273,7 @@ def test_frames_of_large_pictures_are_tried_on_small_ones(monkeypatch: pytest.Mo
     assert set(sizes) == {(100, 130, 1)}
 
 
+@pytest.mark.slow
 def test_stability_is_that_of_a_fit() -> None:
     model = ProjectedScatteringSpectralClustering(3, affinity="graph", register="none")
     result = model.fit(moved(), key=jax.random.key(0))
@@ -332,6 +333,7 @@ def test_registered_images_have_as_many_pixels_as_their_figures():
     assert KMeans(3).resolved(Data(images)).canvas is None
 
 
+@pytest.mark.slow
 def test_figures_of_a_size_between_the_bounds_have_that_size():
     images = in_large_pictures(10).repeat(5, axis=1).repeat(5, axis=2)
     model = KMeans(3, **FEW, register="place")

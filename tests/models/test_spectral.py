@@ -300,6 +300,7 @@ def test_as_published(images: np.ndarray) -> None:
     assert spectral_result.outcome.extras["representatives_2"].shape == (CHUNK, 998)
 
 
+@pytest.mark.slow
 def test_di_kmeans_starts_from_a_cut(images: np.ndarray) -> None:
     check_start(fitted(images), images)
 

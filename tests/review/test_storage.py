@@ -73,6 +73,7 @@ def edits_in_a_process(path: Path, started: Any, last: int) -> None:
             done += 1
 
 
+@pytest.mark.slow
 def test_two_processes_lose_no_edit(tmp_path: Path) -> None:
     """Each edit of one revision counts once: the other process is told that it came too late."""
     path, each = tmp_path / "review.json", 15

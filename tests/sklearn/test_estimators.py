@@ -120,6 +120,7 @@ def test_images_of_bytes_are_intensities() -> None:
     np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_)
 
 
+@pytest.mark.slow
 def test_rows_of_bytes_are_images_but_where_rows_are_any_numbers() -> None:
     levels = np.rint(255 * blobs(24, 12, 10)).astype(np.uint8)
     rows = levels.reshape(24, -1)
@@ -157,7 +158,8 @@ def test_rows_are_images() -> None:
     np.testing.assert_array_equal(again.predict(images.reshape(24, -1)), as_rows.labels_)
 
 
-@pytest.mark.parametrize("as_rows", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("as_rows", [True, False])
 def test_centres_of_registered_images_have_their_size(as_rows: bool) -> None:
     images = np.zeros((6, 9, 12), np.float32)
     for number, image in enumerate(images):
@@ -207,6 +209,7 @@ def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> 
     assert (energies.min(axis=1) <= actual.distances * (1 + 1e-5)).all()
 
 
+@pytest.mark.slow
 def test_series_may_have_missing_values_and_unequal_lengths() -> None:
     generator = np.random.default_rng(0)
     series = np.linspace(-1, 1, 10) * np.repeat([[1.0], [-1.0]], 6, axis=0)

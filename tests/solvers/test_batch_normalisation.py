@@ -126,6 +126,7 @@ def test_a_step_leaves_the_running_moments_of_its_batch(problem: tuple) -> None:
     np.testing.assert_allclose(along, 0.0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_devices_share_the_moments(problem: tuple) -> None:
     solver, learned, batch = problem
     halves = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), batch)

@@ -146,9 +146,8 @@ def trained_model(penalty):
     return DTIKMeans(K, transforms="aff", deformation_penalty=penalty, training=training)
 
 
-@pytest.mark.parametrize(
-    "model_of", [own_model, pytest.param(trained_model, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model_of", [own_model, trained_model])
 def test_a_new_penalty_of_a_model_compiles_nothing(compiled, model_of):
     images = images_and_solver()[0]
 

@@ -380,6 +380,7 @@ def test_trimmed_leaves_outliers_out_whatever_the_chunks() -> None:
     assert float(trimmed.learned.objective.threshold) < 1e3
 
 
+@pytest.mark.slow
 def test_what_is_trimmed_draws_no_half_of_a_split() -> None:
     samples = points(outliers=4)
     moved = fitted(Trimmed(0.1), samples, moves=3, max_passes=10)
@@ -424,14 +425,8 @@ def test_balanced_clusters_are_even_where_samples_are_not() -> None:
 ADAPTIVE = [Trimmed(0.1), Annealed(5.0), Balanced()]
 
 
-@pytest.mark.parametrize(
-    "reduction",
-    [
-        each if isinstance(each, Balanced) else pytest.param(each, marks=pytest.mark.slow)
-        for each in ADAPTIVE
-    ],
-    ids=lambda r: type(r).__name__,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", ADAPTIVE, ids=lambda r: type(r).__name__)
 def test_reductions_that_follow_the_samples_move_resume_and_share_devices(
     reduction: AbstractAdaptiveReduction,
 ) -> None:
@@ -501,6 +496,7 @@ def test_soft_clusters_are_not_at_rest_while_prototypes_move(reduction: Abstract
     assert abs(host.history[-1] - host.history[-2]) <= 1e-6 * abs(host.history[-1])
 
 
+@pytest.mark.slow
 def test_soft_memberships_remember_how_every_candidate_is_aligned(key: jax.Array) -> None:
     images, transform = blobs(12), Affine()
     solver = Lloyd(
@@ -673,6 +669,7 @@ def test_whole_fits_map_over_bootstrap_resamples() -> None:
     assert together[~same].mean() < 0.15
 
 
+@pytest.mark.slow
 def test_moves_follow_what_is_trimmed() -> None:
     # Four groups and a tenth of outliers, to which a start may give a cluster of their own.
     rng, places = np.random.default_rng(0), np.array([[0, 0], [12, 0], [0, 12], [12, 12]])

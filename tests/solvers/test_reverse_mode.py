@@ -165,6 +165,7 @@ def test_every_model_with_prototypes_is_there() -> None:
     assert prototypes == {*LLOYD, *GRADIENT} - {"clustering"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [None, optax.sgd(1e-3)], ids=["adam", "sgd"])
 @pytest.mark.parametrize("name", slow_but({"gmm"}, GRADIENT))
 def test_gradient_steps(name: str, optimizer: optax.GradientTransformation | None) -> None:
@@ -212,7 +213,16 @@ def by_weight() -> tuple[Callable[[Array], Array], Array, Array]:
     return loss, at, jax.jit(jax.grad(loss))(at)
 
 
-@pytest.mark.parametrize("outer", [jax.grad, jax.jacfwd, lambda f: lambda x: by_jvp(f)(x)[1]])
+@pytest.mark.parametrize(
+    "outer",
+    [
+        jax.grad,
+        *(
+            pytest.param(derivative, marks=pytest.mark.slow)
+            for derivative in (jax.jacfwd, lambda f: lambda x: by_jvp(f)(x)[1])
+        ),
+    ],
+)
 @pytest.mark.parametrize("inner", [jax.value_and_grad, by_jvp])
 def test_a_value_keeps_its_slope_in_nested_derivatives(
     outer: Any, inner: Any, by_weight: tuple[Callable[[Array], Array], Array, Array]
@@ -238,9 +248,8 @@ def test_second_derivatives_where_nothing_is_searched_for() -> None:
     np.testing.assert_allclose(*result, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "reduction", [HardMinimum(), pytest.param(Entropic(1.5), marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", [HardMinimum(), Entropic(1.5)])
 def test_second_derivatives_through_passes(reduction: AbstractReduction) -> None:
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
@@ -288,6 +297,7 @@ class Annealed(AbstractAdaptiveReduction):
         return Annealed(0.8 * self.temperature)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reduction", "at"),
     [(Biased, (0.2, -0.1)), (lambda v: Annealed(v[0]), (3.0,))],

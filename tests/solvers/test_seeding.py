@@ -46,6 +46,7 @@ def test_same_key_gives_the_same_seeds() -> None:
     assert any(np.any(seeds(places, 4, seed) != first) for seed in range(5))
 
 
+@pytest.mark.slow
 def test_second_seed_is_drawn_by_squared_distance() -> None:
     # The last sample is padding to all intents: it has no weight.
     places, weight, count = [0.0, 1.0, 3.0, 100.0], [1, 1, 1, 0], 400

@@ -83,11 +83,9 @@ def brief(**settings: Any) -> Training:
     return Training(max_steps=30, batch_size=16, **settings)
 
 
-MODELS = {
-    "kmeans": KMeans(3, num_restarts=2),
-    "gmm": GaussianMixture(3, training=brief()),
-}
+MODELS = {"kmeans": KMeans(3, num_restarts=2)}
 SLOW = {
+    "gmm": GaussianMixture(3, training=brief()),
     "di-kmeans": DeformationInvariantKMeans(3, landmarks=(2, 2), max_passes=3, penalty_rounds=1),
     "dti-kmeans": DTIKMeans(3, transforms="aff", training=brief()),
     "dti-gmm": DTIGaussianMixture(3, transforms="col-aff", training=brief()),

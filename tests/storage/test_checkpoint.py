@@ -98,9 +98,8 @@ def test_folder_holds_json_and_no_pickle(saved: Path) -> None:
     assert not [path for path in saved.rglob("*") if path.suffix in (".pkl", ".pickle")]
 
 
-@pytest.mark.parametrize(
-    "result", ["kmeans", pytest.param("ai-kmeans", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("result", ["kmeans", "ai-kmeans"], indirect=True)
 def test_another_process_predicts_the_same_bits(result: Result, tmp_path: Path) -> None:
     save(tmp_path / "model", result)
     np.save(tmp_path / "images.npy", IMAGES)

@@ -206,6 +206,7 @@ def test_broken_off_now_and_then(whole_plain: Outcome) -> None:
     assert_same(chained(plain, 5)[0], whole_plain)
 
 
+@pytest.mark.slow
 def test_another_number_of_devices_goes_on(whole_plain: Outcome) -> None:
     result, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
     assert states.count > 15
@@ -789,6 +790,7 @@ def test_a_second_fit_is_refused_while_the_first_reads(
     assert not Path("reading.partial").exists()
 
 
+@pytest.mark.slow
 def test_states_of_other_weights_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2):
         np.save(f"weights-{number}.npy", np.arange(40) % 3 + number)

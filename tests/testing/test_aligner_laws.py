@@ -148,13 +148,18 @@ class Wrong(AbstractAligner):
         "candidates ascend",
         "candidates are different",
         "energies are those of the params",
-        "no cluster is worse than unaligned",
-        "a vacant place counts",
-        "the incumbent stays",
-        "never worse",
-        "never worse than the incumbent",
-        "no worse than the best of the grid",
-        "what prepare returns",
+        *(
+            pytest.param(fault, marks=pytest.mark.slow)
+            for fault in (
+                "no cluster is worse than unaligned",
+                "a vacant place counts",
+                "the incumbent stays",
+                "never worse",
+                "never worse than the incumbent",
+                "no worse than the best of the grid",
+                "what prepare returns",
+            )
+        ),
     ],
 )
 def test_broken_law_of_an_aligner_is_noticed(fault: str, key: Key) -> None:

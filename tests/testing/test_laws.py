@@ -41,7 +41,15 @@ def double():
 
 
 # Variants that differ from another entry in an option: their laws compile as long.
-VARIANTS = {"projective-edge", "morphology-edge", "colour-full", "spline-2x2-smooth-edge"}
+VARIANTS = {
+    "projective-edge",
+    "morphology-edge",
+    "colour-full",
+    "spline-2x2-smooth-edge",
+    "affine-reflect",
+    "rotation-reflection",
+    "broken-chain",
+}
 
 
 @pytest.mark.parametrize(
@@ -85,13 +93,8 @@ def test_distance_obeys_the_laws(name: str, key: jax.Array, double: None) -> Non
     testing.check_distance(make(), key=key, draw=draw)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "spline-jacobian" else pytest.mark.slow)
-        for name in registry.INVARIANT
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registry.INVARIANT)
 def test_small_affine_maps_make_no_sample_more_distant(name: str, key: jax.Array) -> None:
     testing.check_invariance(*registry.INVARIANT[name](), key=key)
 

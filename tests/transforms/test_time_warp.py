@@ -87,6 +87,7 @@ def distance(energy, first, second):
     return search(first, second), energy.distance(first, second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preserve_norm", [False, True])
 def test_distances_see_through_warps(preserve_norm: bool) -> None:
     there = TimeWarp(6, preserve_norm=preserve_norm)
