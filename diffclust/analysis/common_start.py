@@ -26,8 +26,9 @@ COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
 BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
 """The one of them that moves nothing."""
 
-_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "mask", "split_merge")
-"""Settings that the others take over from the method that was fitted."""
+_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge")
+_FRAME = ("mask", "register", "ground")
+"""Settings that the others take over from the method that was fitted, where they are given."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -92,12 +93,10 @@ def fit_from_common_start(
     weight = _validation.weights(sample_weight, len(array))
     indices = seeds_of(result, Data(array, weight, result.outcome.chunk_size), key=key)
     start = np.asarray(array[indices])
-    unregistered = cast(AbstractPrototypeModel, model.without_registration)
+    others = (other_method(model, name).without_registration for name in methods)
     fits = tuple(
-        other_method(unregistered, name).fit(
-            array, key=key, prototypes=start, sample_weight=sample_weight, callback=callback
-        )
-        for name in methods
+        other.fit(array, key=key, prototypes=start, sample_weight=sample_weight, callback=callback)
+        for other in others
     )
     return CommonStart(start, indices, fits, split_merge=model.split_merge)
 
@@ -132,5 +131,6 @@ def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeM
         A model with as many clusters.
     """
     kind, settings = COMPARABLE[name], model.settings()
-    shared = {n: settings[n] for n in _SHARED if n in kind.setting_types() and n in settings}
+    given = {n: settings[n] for n in (*_SHARED, *_FRAME) if settings.get(n) is not None}
+    shared = {n: value for n, value in given.items() if n in kind.setting_types()}
     return kind(model.num_clusters, **shared)

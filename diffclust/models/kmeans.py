@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -75,6 +75,10 @@ Moves = tuple[AbstractSpatialTransform, ...]
 """Maps of coordinates in the order in which they move images."""
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
+
+_SPLINE_PENALTIES = {"affine": 0.5, "bending": 0.015}
+_UPRIGHT_PENALTIES = {"affine": 1.0, "bending": 0.012}
+"""Weights for images as they are, and for upright ones, of which most affine maps are taken out."""
 
 
 class AbstractLloydModel(PassSettings, AbstractModel):
@@ -296,7 +300,15 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
     def penalty(self) -> tuple[float, ...]:
         """Weighs each part of the deformation; rotations, reflections and shifts cost nothing."""
         terms = [term for part in self.parts() for term in part.deformation_terms]
-        return tuple(getattr(self, f"{term}_penalty", 0.0) for term in terms)
+        return tuple(map(self.penalty_weight, terms))
+
+    def penalty_weight(self, term: str) -> float:
+        """The weight of a term of deformation, such as `"affine"`.
+
+        Args:
+            term: One of a transform's `deformation_terms`.
+        """
+        return getattr(self, f"{term}_penalty", 0.0)
 
     def energy(self, channels: int = 1) -> TransformedDistance:
         """The squared Euclidean distance after the transform."""
@@ -363,6 +375,10 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     The size of the warps is limited by penalties, or every digit would become every other.
 
     Attributes:
+        affine_penalty: Weight of the mean squared displacement of the affine part. Where it is not
+            given, 0.5, and 1 where place, size and slant of the images are evened out.
+        bending_penalty: Weight of the bending energy of the bent part. Where it is not given,
+            0.015, and 0.012 where place, size and slant of the images are evened out.
         regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
             landmarks.
         published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate
@@ -376,6 +392,8 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.
     """
 
+    affine_penalty: float | None = eqx.field(static=True, default=None, kw_only=True)
+    bending_penalty: float | None = eqx.field(static=True, default=None, kw_only=True)
     regularisation: float = eqx.field(static=True, default=0.0, kw_only=True)
 
     published: ClassVar = {**_PUBLISHED, "landmarks": (6, 6), "bending_penalty": 0.0}
@@ -392,6 +410,26 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     def descent(self) -> Descent:
         """Descent, affine first, coarse to fine."""
         return self.adam(affine=True) or Descent()
+
+    def penalty_weight(self, term: str) -> float:
+        """What is usual for the images, where nothing is given."""
+        if (given := getattr(self, f"{term}_penalty", 0.0)) is not None:
+            return given
+        return (_UPRIGHT_PENALTIES if self.register == "upright" else _SPLINE_PENALTIES)[term]
+
+    @property
+    def without_registration(self) -> "DeformationInvariantKMeans":
+        """The model of images that are registered already, with the weights for these."""
+        model = cast(DeformationInvariantKMeans, super().without_registration)
+        return dataclasses.replace(model, **self._weights)
+
+    def automatic_settings(self, description: Description) -> dict[str, Any]:
+        """The weights of penalties."""
+        return {**super().automatic_settings(description), **self._weights}
+
+    @property
+    def _weights(self) -> dict[str, float]:
+        return {f"{term}_penalty": self.penalty_weight(term) for term in _SPLINE_PENALTIES}
 
 
 @functools.cache

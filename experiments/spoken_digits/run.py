@@ -70,7 +70,7 @@ def by_axes(k, *, time=1.0, pitch=1.0, **settings):
     """DI K-means as it comes, with its penalties times these numbers along time and pitch."""
     like = diffclust.DeformationInvariantKMeans(k)
     energy = TransformedDistance(SplineByAxes(ThinPlateSpline(like.landmarks)))
-    both = (like.affine_penalty, like.bending_penalty)
+    both = like.penalty()
     penalties = tuple(factor * each for factor in (time, pitch) for each in both)
     lloyd = Lloyd(energy, Descent(), UnitNormImages())
     return Clustering(k, lloyd, penalties=penalties, **settings)

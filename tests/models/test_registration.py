@@ -358,6 +358,32 @@ def test_a_fit_from_prototypes_has_their_size():
     np.testing.assert_allclose(again.loss, result.loss, rtol=1e-4)
 
 
+def test_splines_of_upright_images_have_other_penalties() -> None:
+    """Where none are given."""
+    model = diffclust.DeformationInvariantKMeans(3)
+    upright = dataclasses.replace(model, register="upright")
+    placed = dataclasses.replace(model, register="place")
+    assert model.penalty() == placed.penalty() == placed.without_registration.penalty()
+    assert model.penalty() == (0.5, 0.015)
+    assert upright.penalty() == upright.without_registration.penalty() == (1.0, 0.012)
+    used = upright.automatic_settings(Data(moved()).description)
+    assert (used["affine_penalty"], used["bending_penalty"]) == upright.penalty()
+    given = dataclasses.replace(upright, affine_penalty=0.5)
+    assert given.penalty() == given.without_registration.penalty() == (0.5, 0.012)
+
+
+@pytest.mark.slow
+def test_registered_images_are_fitted_with_these_penalties() -> None:
+    model = diffclust.DeformationInvariantKMeans(3, **FEW, max_passes=2)
+    upright, images = dataclasses.replace(model, register="upright"), moved()[:12]
+    result = upright.fit(images, key=KEY)
+    weighed = dataclasses.replace(model, affine_penalty=1.0, bending_penalty=0.012)
+    again = weighed.fit(upright.prepared(images), key=KEY)
+    np.testing.assert_array_equal(result.assignments, again.assignments)
+    np.testing.assert_allclose(result.loss, again.loss, rtol=1e-6)
+    assert result.model.affine_penalty is None
+
+
 def test_landmarks_fit_the_canvas():
     model = by_bending(register="auto", canvas=8, landmarks=(10, 10))
     with pytest.raises(ValueError, match="landmarks"):
