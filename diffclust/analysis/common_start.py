@@ -28,7 +28,7 @@ BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
 
 _SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge")
 _FRAME = ("mask", "register", "ground")
-"""Settings that the others take over from the method that was fitted, where they are given."""
+"""Settings that the others take over where they are not the defaults of the fitted method."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,6 +131,7 @@ def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeM
         A model with as many clusters.
     """
     kind, settings = COMPARABLE[name], model.settings()
-    given = {n: settings[n] for n in (*_SHARED, *_FRAME) if settings.get(n) is not None}
-    shared = {n: value for n, value in given.items() if n in kind.setting_types()}
+    usual = type(model)(model.num_clusters).settings()
+    given = {n for n in (*_SHARED, *_FRAME) if n in settings and settings[n] != usual[n]}
+    shared = {n: settings[n] for n in given if n in kind.setting_types()}
     return kind(model.num_clusters, **shared)

@@ -376,9 +376,9 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     Attributes:
         affine_penalty: Weight of the mean squared displacement of the affine part. Where it is not
-            given, 0.5, and 1 where place, size and slant of the images are evened out.
+            given, 0.5, or 1 where place, size and slant of the images are evened out.
         bending_penalty: Weight of the bending energy of the bent part. Where it is not given,
-            0.015, and 0.012 where place, size and slant of the images are evened out.
+            0.015, or 0.012 where place, size and slant of the images are evened out.
         regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
             landmarks.
         published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate

@@ -201,7 +201,6 @@ def test_it_stops_before_max_pairs_and_says_so() -> None:
         assert (later.neighbours.distance <= earlier.neighbours.distance).all()
 
 
-@pytest.mark.slow
 def test_several_devices_find_the_same() -> None:
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     alone, shared = (

@@ -40,6 +40,7 @@ def test_nothing_of_ours_is_in_it(method: str) -> None:
         assert settings["register"] == "none"
     assert not settings.get("split_merge", False)
     assert not any(settings.get(f"{name}_penalty", 0.0) for name in ("affine", "bending"))
+    assert not any(made.penalty() if hasattr(made, "penalty") else ())
     assert settings.get("shortlist") is None
     # As a file and the command line would make it.
     assert model.from_settings(settings) == made

@@ -176,7 +176,6 @@ def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
     save_prototypes(tmp_path / "prototypes.png", result)
 
 
-@pytest.mark.slow
 def test_a_graph_is_cut_as_a_model_compares_samples(
     key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,7 @@ def test_every_model_with_prototypes_is_there() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [None, optax.sgd(1e-3)], ids=["adam", "sgd"])
-@pytest.mark.parametrize("name", slow_but({"gmm"}, GRADIENT))
+@pytest.mark.parametrize("name", GRADIENT)
 def test_gradient_steps(name: str, optimizer: optax.GradientTransformation | None) -> None:
     with jax.enable_x64(True):
         samples, model = images(), GRADIENT[name]

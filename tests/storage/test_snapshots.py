@@ -206,7 +206,6 @@ def test_broken_off_now_and_then(whole_plain: Outcome) -> None:
     assert_same(chained(plain, 5)[0], whole_plain)
 
 
-@pytest.mark.slow
 def test_another_number_of_devices_goes_on(whole_plain: Outcome) -> None:
     result, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
     assert states.count > 15

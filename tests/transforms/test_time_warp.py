@@ -87,8 +87,7 @@ def distance(energy, first, second):
     return search(first, second), energy.distance(first, second)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("preserve_norm", [False, True])
+@pytest.mark.parametrize("preserve_norm", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_distances_see_through_warps(preserve_norm: bool) -> None:
     there = TimeWarp(6, preserve_norm=preserve_norm)
     # Finer than the warp, whose inverse has its knots elsewhere.

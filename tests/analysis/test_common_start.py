@@ -1,0 +1,36 @@
+"""What the methods of a comparison take over from the one that was fitted."""
+
+from typing import Any
+
+import numpy as np
+
+from diffclust import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
+from diffclust.analysis.common_start import other_method
+from diffclust.masks import as_mask
+
+UPRIGHT: dict[str, Any] = {"register": "upright", "ground": "none"}
+
+
+def weights(model: Any, name: str) -> tuple[float, ...]:
+    other: Any = other_method(model, name)
+    return other.without_registration.penalty()
+
+
+def test_each_method_weighs_maps_as_is_usual_for_it_and_for_the_frame() -> None:
+    for given in (AffineInvariantKMeans, DeformationInvariantKMeans, KMeans):
+        assert weights(given(3), "ai-kmeans") == (0.5,)
+        assert weights(given(3), "di-kmeans") == (0.5, 0.015)
+        assert weights(given(3, **UPRIGHT), "ai-kmeans") == (0.5,)
+        assert weights(given(3, **UPRIGHT), "di-kmeans") == (1.0, 0.012)
+    for model in (AffineInvariantKMeans, DeformationInvariantKMeans):
+        assert weights(model(3, affine_penalty=2.0), "ai-kmeans") == (2.0,)
+        assert weights(model(3, affine_penalty=2.0, **UPRIGHT), "di-kmeans") == (2.0, 0.012)
+
+
+def test_a_mask_hides_pixels_of_images_that_are_not_registered() -> None:
+    mask = as_mask(np.eye(4, dtype=np.float32))
+    frames: list[tuple[dict[str, Any], str | None]] = [({}, mask), (UPRIGHT, None)]
+    for frame, expected in frames:
+        other = other_method(DeformationInvariantKMeans(3, mask=mask, **frame), "kmeans")
+        assert other.without_registration.mask == expected
+        assert not other.without_registration.registers
