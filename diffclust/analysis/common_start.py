@@ -26,8 +26,10 @@ COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
 BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
 """The one of them that moves nothing."""
 
-_SHARED = ("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge")
-_FRAME = ("mask", "register", "ground")
+_SHARED = (
+    *("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge"),
+    *("mask", "register", "ground"),
+)
 """Settings that the others take over where they are not the defaults of the fitted method."""
 
 
@@ -132,6 +134,6 @@ def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeM
     """
     kind, settings = COMPARABLE[name], model.settings()
     usual = type(model)(model.num_clusters).settings()
-    given = {n for n in (*_SHARED, *_FRAME) if n in settings and settings[n] != usual[n]}
+    given = {n for n in _SHARED if n in settings and settings[n] != usual[n]}
     shared = {n: settings[n] for n in given if n in kind.setting_types()}
     return kind(model.num_clusters, **shared)

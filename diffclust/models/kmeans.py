@@ -76,9 +76,8 @@ Moves = tuple[AbstractSpatialTransform, ...]
 _COARSE_SIDE = 14
 """Restarts run on images whose shorter side has about this many pixels."""
 
-_SPLINE_PENALTIES = {"affine": 0.5, "bending": 0.015}
 _UPRIGHT_PENALTIES = {"affine": 1.0, "bending": 0.012}
-"""Weights for images as they are, and for upright ones, of which most affine maps are taken out."""
+"""Weights for upright images, of which most affine maps are taken out."""
 
 
 class AbstractLloydModel(PassSettings, AbstractModel):
@@ -413,9 +412,11 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     def penalty_weight(self, term: str) -> float:
         """What is usual for the images, where nothing is given."""
-        if (given := getattr(self, f"{term}_penalty", 0.0)) is not None:
+        name = f"{term}_penalty"
+        if (given := getattr(self, name, 0.0)) is not None:
             return given
-        return (_UPRIGHT_PENALTIES if self.register == "upright" else _SPLINE_PENALTIES)[term]
+        upright = self.register == "upright"
+        return _UPRIGHT_PENALTIES[term] if upright else getattr(SplineSettings, name)
 
     @property
     def without_registration(self) -> "DeformationInvariantKMeans":
@@ -429,7 +430,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     @property
     def _weights(self) -> dict[str, float]:
-        return {f"{term}_penalty": self.penalty_weight(term) for term in _SPLINE_PENALTIES}
+        return {f"{term}_penalty": self.penalty_weight(term) for term in _UPRIGHT_PENALTIES}
 
 
 @functools.cache
