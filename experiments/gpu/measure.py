@@ -1,20 +1,24 @@
 """One measurement that waits for a GPU, in a process of its own.
 
-    python -m experiments.gpu.measure [--name kmeans] [--seed 0] [--quick]
+    python -m experiments.gpu.measure [--name kmeans] [--seed 0] [--state FOLDER] [--quick]
 
 Figures are printed as JSON while they come, so that a run that is stopped has said what it knew,
 and all of them in the last line, with the machine and the greatest memory that the device held.
-Labels score, and do nothing else. What needs other people's code is in `rivals`.
+Labels score, and do nothing else. A DTI run keeps its state in FOLDER, and goes on from what is
+there. What needs other people's code is in `rivals`.
 """
 
+import contextlib
 import itertools
 import json
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,6 +28,7 @@ import diffclust
 from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.parallel import Data
+from diffclust.storage import SnapshotFolder
 from experiments.harness import arguments, finish, peak_memory_mb
 
 AUTHORS_STEPS = (2735, 5470, 2735, 8205, 2735)
@@ -183,7 +188,7 @@ def dti(
     As published, it has batch normalisation and the authors' epochs.
     """
 
-    def measured(seed: int, quick: bool) -> Figures:
+    def measured(seed: int, quick: bool, state: Path | None = None) -> Figures:
         from experiments.dti import STEPS, data_of, model_of
 
         data = data_of(name, 200 if quick else None)
@@ -198,8 +203,11 @@ def dti(
             if progress.stage == "step":
                 times.append((progress.done, time.perf_counter()))
 
-        result = model.fit(data.images, key=jax.random.key(seed), callback=clock)
-        seconds = time.perf_counter() - times[0][1]
+        run = {"method": method, "set": name, "seed": seed, **model.settings()}
+        with contextlib.nullcontext() if state is None else SnapshotFolder(state, run=run) as kept:
+            result = model.fit(
+                data.images, key=jax.random.key(seed), callback=clock, snapshots=kept
+            )
         windows = [
             (then - before) / (after - start)
             for (start, before), (after, then) in itertools.pairwise(times)
@@ -208,7 +216,7 @@ def dti(
         return {
             "n": len(data),
             "steps": model.training_plan(Data(data.images).description).num_steps,
-            "seconds": round(seconds, 1),
+            "seconds": round(result.outcome.seconds, 1),
             # The last phase has all transforms, and windows that compile are few.
             "ms_a_step": round(1e3 * float(np.median(windows[-5:])), 2),
             "loss": round(float(result.loss) / len(data), 4),
@@ -261,7 +269,7 @@ def pmap(seed: int, quick: bool) -> Figures:
     return json.loads(printed.stdout.splitlines()[-1])
 
 
-MEASUREMENTS: dict[str, Callable[[int, bool], Figures]] = {
+MEASUREMENTS: dict[str, Callable[..., Figures]] = {
     "kmeans": kmeans,
     "di-spectral": di_spectral,
     "pssc": pssc,
@@ -296,8 +304,15 @@ MEASUREMENTS: dict[str, Callable[[int, bool], Figures]] = {
 
 
 def main() -> None:
-    args = arguments(__doc__, name={"default": "kmeans", "choices": list(MEASUREMENTS)})
-    figures = MEASUREMENTS[args.name](args.seed, args.quick)
+    args = arguments(
+        __doc__,
+        name={"default": "kmeans", "choices": list(MEASUREMENTS)},
+        state={"type": Path, "default": None, "help": "where a DTI run keeps its state"},
+    )
+    # What is stopped ends by an exception, and saves its state.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    kept = {} if args.state is None else {"state": args.state}
+    figures = MEASUREMENTS[args.name](args.seed, args.quick, **kept)
     finish(
         {
             "measurement": args.name,

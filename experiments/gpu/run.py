@@ -1,14 +1,17 @@
 """Every measurement that waits for a GPU, in order of worth, as far as the minutes go.
 
-    python -m experiments.gpu.run --budget MINUTES [--only ...] [--out FILE] [--authors DIR]
+    python -m experiments.gpu.run --budget MINUTES [--only ...] [--out FILE] [--state DIR]
+        [--authors DIR]
     python -m experiments.gpu.run --table README [--out FILE]
     python -m experiments.gpu.run --quick
 
 Each is a process with a time limit of its own, so that one which fails or hangs ends no other. What
-FILE (JSON lines) has already is not measured again; failures are. `--table` writes the tables of a
-README between its marks, from FILE.
+FILE (JSON lines) has already is not measured again; failures are. DTI runs keep their states in
+DIR, from which those that were stopped go on. `--table` writes the tables of a README between its
+marks, from FILE.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -28,6 +31,9 @@ from experiments.harness import arguments, finish
 
 LEAST = 20
 """Seconds under which no measurement is begun."""
+
+GRACE = 15
+"""Seconds that a measurement has to save its state when its time is over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +122,10 @@ def watched(
             pass
         finally:
             if process.poll() is None:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE)
+            if process.poll() is None:
                 # Its own processes too: they would keep the device.
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -142,6 +152,8 @@ class Runner:
         given = ["--name", measurement.name, "--seed", str(seed)]
         if measurement.name == "authors-step" and self.args.authors is not None:
             given += ["--authors", str(self.args.authors)]
+        if not measurement.alone and self.args.state is not None:
+            given += ["--state", str(self.args.state / f"{measurement.name}-{seed}")]
         return [sys.executable, "-m", module, *given, *(["--quick"] * self.args.quick)]
 
     def environment(self, measurement: Measurement) -> dict[str, str]:
@@ -215,6 +227,7 @@ def main() -> None:
         only={"nargs": "+", "default": [], "choices": sorted({each.name for each in PLAN})},
         seeds={"type": int, "default": 10, "help": "at most so many runs of each"},
         beside={"type": int, "default": 5, "help": "runs at a time whose seconds do not count"},
+        state={"type": Path, "default": None, "help": "where DTI runs keep their states"},
         authors={"type": Path, "default": None, "help": "a checkout of DTI clustering's code"},
         table={"type": Path, "default": None, "metavar": "README", "help": "fill its tables"},
     )

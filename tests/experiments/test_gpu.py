@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -52,6 +53,27 @@ def test_each_is_one_line_and_one_that_hangs_is_stopped(args: argparse.Namespace
     assert rows["pssc"]["failed"].startswith("stopped after 1")
     assert rows["pssc"]["figures"] == {"acc": 0.25}
     assert rows["pairs"]["failed"] == "exit status 1: out of memory"
+
+
+def test_what_is_stopped_may_save_its_state(args: argparse.Namespace) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
+        "time.sleep(600)"
+    )
+    status, _, error = gpu.watched([sys.executable, "-c", program], dict(os.environ), 2.0)
+    assert status is None
+    assert error.strip() == "saved"
+
+
+def test_each_dti_run_has_a_folder_for_its_state(tmp_path: Path) -> None:
+    args = argparse.Namespace(
+        out=tmp_path / "results.jsonl", state=tmp_path, budget=1.0, quick=False, authors=None
+    )
+    runner = gpu.Runner(args, str(tmp_path / "programs"))
+    whole, shared = gpu.Measurement("kmeans", 1), gpu.Measurement("dti-gmm", 1, alone=False)
+    assert runner.command(shared, 3)[-2:] == ["--state", str(tmp_path / "dti-gmm-3")]
+    assert "--state" not in runner.command(whole, 3)
 
 
 def test_what_is_known_is_not_measured_again_and_failures_are(args: argparse.Namespace) -> None:
