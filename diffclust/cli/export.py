@@ -238,6 +238,26 @@ def _restored(job: _Export) -> str:
     return _write_images(job, map(part, _batches(job, "restoring")))
 
 
+def _registration(job: _Export) -> str:
+    """Where each image's figure lies, how large it is and how far it leans; or all params."""
+    result = job.run.result()
+    if not of_images(result).registers:
+        raise ValueError(f"no {job.noun} were registered; register them with fit --register")
+    frame = of_images(result).prototype_frame
+    samples = reload_samples(job.run, result, job.options.source, job.bar).samples
+    batches = _batches(job, "registering")
+    params = np.concatenate([frame.params_of(np.asarray(samples[batch])) for batch in batches])
+    if job.ending == ".npz":
+        job.save_arrays(params=params)
+    else:
+        header = ["index", "cluster", "x", "y", "size", "slant"]
+        found = frame.figures(params, result.sample_shape)
+        runs.write_table(
+            job.path, header, zip(job.run.indices, job.run.clusters, *found.T, strict=True)
+        )
+    return f"{job.samples()}, what registration took out"
+
+
 def _write_images(job: _Export, parts: Iterable[np.ndarray]) -> str:
     if job.ending:
         job.save_arrays(**{job.options.what: np.concatenate(list(parts))})
@@ -353,6 +373,7 @@ def save_pictures(paths: Iterable[Path], parts: Iterable[Any]) -> None:
 _WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {
     "assignments": (_assignments, (".csv", ".npz")),
     "params": (_params, (".csv", ".npz")),
+    "registration": (_registration, (".csv", ".npz")),
     "aligned": (_aligned, (".npz", "")),
     "restored": (_restored, (".npz", "")),
     "prototypes": (_prototypes, (".npz", ".png", "")),

@@ -49,7 +49,9 @@ def _optional(metavar: str, hint: str = "") -> Any:
     return arg(metavar=metavar, help_behavior_hint=hint)
 
 
-What = Literal["assignments", "aligned", "restored", "params", "prototypes", "folders"]
+What = Literal[
+    "assignments", "aligned", "restored", "params", "registration", "prototypes", "folders"
+]
 Split = Literal["all", "train", "test"]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 Folder = Annotated[str, arg(metavar="DIR")]
@@ -316,8 +318,9 @@ class Export:
         run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
         what: assignments and params as .csv or .npz; aligned samples as .npz or a folder of PNG
             files; restored: of registered images each one's prototype, where and in the colours the
-            image was, likewise; prototypes as .npz, as one .png, or a folder of PNG files; folders:
-            the images themselves, in a folder for each cluster.
+            image was, likewise; registration: where each one's figure lay, in pixels, its size and
+            slant as .csv, or all params as .npz; prototypes as .npz, as one .png, or a folder of
+            PNG files; folders: the images themselves, in a folder for each cluster.
         out: File or folder to write, new or empty.
         source: Where the samples are now, if they have been moved since.
         link: With folders, make symbolic links instead of copies.

@@ -214,6 +214,25 @@ class Frame(eqx.Module):
         """
         return _each(self.find, images)
 
+    def figures(
+        self, params: Float[np.ndarray, "n params"], sample_shape: tuple[int, ...]
+    ) -> Float[np.ndarray, "n 4"]:
+        """Says where figures lay, how large they were and how far they leaned.
+
+        Args:
+            params: What was found of images, from `params_of`.
+            sample_shape: Height, width and channels of the images.
+
+        Returns:
+            Of each image the column and the row of its figure's centre, in pixels; its size, 1
+            where it fills as much of the image as of the registered one; and its slant, columns
+            to the right for each row down.
+        """
+        (height, width), move = sample_shape[:2], params[:, -Affine().num_params :]
+        size = 1.0 + move[:, 3]
+        centre = (1.0 + move[:, 4:6]) * (width, height) / 2.0 - 0.5
+        return np.column_stack([centre, size, move[:, 1] / size * width / height])
+
     def _inked(
         self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
     ) -> Registered:

@@ -9,7 +9,7 @@ import pytest
 
 from diffclust import KMeans, load
 from diffclust.data import load as load_images
-from diffclust.models import MODELS, restored
+from diffclust.models import MODELS, of_images, restored
 from diffclust.models import images as model_images
 from diffclust.parallel import Data
 from tests.cli.commands import Run, runner
@@ -51,6 +51,12 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
         assert error < np.abs(blank - images).mean() / 2
         np.testing.assert_array_equal(result["index"], np.arange(len(LABELS)))
     assert fitted.model.ground == "colour"
+    for name in ("params.npz", "places.csv"):
+        assert run("export", "run", "--what", "registration", "--out", name)[::2] == (0, "")
+    with np.load("params.npz") as result:
+        frame = of_images(fitted).prototype_frame
+        np.testing.assert_allclose(result["params"], frame.params_of(images), atol=1e-6)
+    assert Path("places.csv").read_text().startswith("index,cluster,x,y,size,slant\n0,")
 
 
 def doubtful(count: int = 60) -> np.ndarray:
@@ -133,6 +139,12 @@ def test_what_was_not_registered_is_not_restored(run: Run) -> None:
     assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
     status, _, err = run("export", "run", "--what", "restored", "--out", "restored.npz")
     assert (status, err) == (2, "error: no images were registered, so nothing is to be restored\n")
+    status, _, err = run("export", "run", "--what", "registration", "--out", "places.csv")
+    assert (status, err) == (
+        2,
+        "error: no images were registered; register them with fit --register\n",
+    )
+    assert not Path("places.csv").exists()
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,19 @@ def test_moments_of_registered_images(size, seed, shift, shear, frame):
         assert abs(covariance[0, 1]) < 0.03 * covariance[1, 1]
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_figures_are_said_in_pixels(size):
+    image = blobs(*size, 3, matrix=np.array([[0.6, 0.2], [0.0, 0.5]]), shift=(0.1, -0.15))
+    frame = Frame("upright")
+    found = frame.figures(frame.params_of(image[None]), image.shape)[0]
+    ink, (rows, columns) = image[..., 0] / image.sum(), np.indices(size)
+    x, y = (ink * columns).sum(), (ink * rows).sum()
+    lean = (ink * (columns - x) * (rows - y)).sum() / (ink * (rows - y) ** 2).sum()
+    spread = (ink * ((columns - x - lean * (rows - y)) ** 2 + (rows - y) ** 2)).sum() / 2
+    expected = [x, y, np.sqrt(spread) / (RADIUS * min(size)), lean]
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
+
+
 def test_radius_is_that_of_the_recipe():
     # A disk of 14 pixels of 40; on 28 the recipe has 5.5 pixels.
     x, y = np.asarray(pixel_grid(40, 40)) * 20
