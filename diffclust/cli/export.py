@@ -15,7 +15,7 @@ from diffclust.cli.options import Export, What
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
-from diffclust.models import Result, of_images, restored, warped_prototypes
+from diffclust.models import Result, of_images, restored, unaligned, warped_prototypes
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
 from diffclust.report.text import plain
@@ -221,18 +221,21 @@ def _aligned(job: _Export) -> str:
 
 
 def _restored(job: _Export) -> str:
-    """Each image's prototype, at the place and in the colours that registration took out."""
+    """Each image's prototype as the image lay, where alignment and registration had moved it."""
     result = job.run.result()
-    if not of_images(result).registers:
-        raise ValueError(f"no {job.noun} were registered, so nothing is to be restored")
+    moves = result.model.descriptor.moves
+    if not of_images(result).registers and moves == "nothing":
+        raise ValueError(f"no {job.noun} were registered or aligned, so nothing is to be restored")
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     assignment, samples = result.outcome.assignment, dataset.samples
 
     def part(batch: slice) -> np.ndarray:
         clusters = assignment.clusters[batch]
-        drawn = result.prototypes[clusters]
-        if result.model.descriptor.moves == "prototypes":
-            drawn = warped_prototypes(result, clusters, assignment.params[batch])
+        drawn, params = result.prototypes[clusters], assignment.params[batch]
+        if moves == "prototypes":
+            drawn = warped_prototypes(result, clusters, params)
+        elif moves == "samples":
+            drawn = unaligned(result, params, drawn)
         return restored(result, np.asarray(samples[batch]), drawn)
 
     return _write_images(job, map(part, _batches(job, "restoring")))
@@ -251,7 +254,7 @@ def _registration(job: _Export) -> str:
         job.save_arrays(params=params)
     else:
         header = ["index", "cluster", "x", "y", "size", "slant"]
-        found = frame.figures(params, result.sample_shape)
+        found = frame.figures(params, samples.shape[1:])
         runs.write_table(
             job.path, header, zip(job.run.indices, job.run.clusters, *found.T, strict=True)
         )

@@ -137,14 +137,14 @@ class _Clustering:
         labels: Column of a table of landmarks that holds the classes; for scores only.
         label_pattern: A regular expression with one group, which holds the class in the name of a
             file, such as '^([a-z]+)_' for cat_12.png; for scores only.
-        limit: At most so many images, shapes or series, drawn at random.
+        limit: At most this many images, shapes or series, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
         pad: Show pictures whole in a --size, filled up with the colour of their borders, where they
             would be cropped.
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
-        as_published: Take the settings that the method's paper has, but for those that are given.
+        as_published: Take the settings of the method's paper, except for options that are given.
         settings: Settings of the method.
         chunk_size: Images, shapes or series that are in memory at once.
         skip_bad: Leave out files that cannot be read, and blank images.
@@ -155,8 +155,8 @@ class _Clustering:
         weights: A .npy file with the weight of each sample of the source.
         resume: Go on with what was broken off.
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
-            would take more than half of the memory.
+            file, or a folder of pictures. Without this option it is done where the images, as
+            32-bit numbers, would take more than half of the memory.
         dry_run: Say about how long it would take, and write nothing.
     """
 
@@ -191,6 +191,8 @@ class _Clustering:
 class Fit(_Clustering):
     """Cluster images, shapes or series, and write assignments, prototypes, a report and the model.
 
+    Each method has options of its own: 'diffclust fit --method NAME --help' shows them.
+
     Attributes:
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
             mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
@@ -204,8 +206,8 @@ class Fit(_Clustering):
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
             with those, whatever method found them.
         checkpoint_every: Seconds between two saved states of a long fit.
-        checkpoints_kept: How many saved states are kept; the one before is there where the last
-            one is damaged.
+        checkpoints_kept: How many saved states are kept; where the last one is damaged, the fit
+            goes on from the one before.
         compare_with: Let other methods begin with the same prototypes, and lay theirs beside
             those of the fit in the report. Each takes another run.
         no_report: Do not write report.html.
@@ -234,14 +236,14 @@ class Predict:
         labels: Column of a table of landmarks that holds the classes; for scores only.
         label_pattern: A regular expression with one group, which holds the class in the name of a
             file, such as '^([a-z]+)_' for cat_12.png; for scores only.
-        limit: At most so many images, shapes or series, drawn at random.
+        limit: At most this many images, shapes or series, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
         pad: Show pictures whole, as for 'diffclust fit'; by default as for the fit.
         rate: Samples a second that recordings are resampled to; by default as for the fit.
         seconds: Length of what is read of each recording; by default as for the fit.
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without being asked to where, as 32-bit numbers, they
-            would take more than half of the memory.
+            file, or a folder of pictures. Without this option it is done where the images, as
+            32-bit numbers, would take more than half of the memory.
         skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace the run that the folder holds.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
@@ -312,15 +314,16 @@ class Sweep(_Clustering):
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write what a run holds in other forms: tables, arrays, pictures, or a folder a cluster.
+    """Write what a run holds in other forms: tables, arrays, pictures, one folder per cluster.
 
     Attributes:
         run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
-        what: assignments and params as .csv or .npz; aligned samples as .npz or a folder of PNG
-            files; restored: of registered images each one's prototype, where and in the colours the
-            image was, likewise; registration: where each one's figure lay, in pixels, its size and
-            slant as .csv, or all params as .npz; prototypes as .npz, as one .png, or a folder of
-            PNG files; folders: the images themselves, in a folder for each cluster.
+        what: assignments: the table (.csv, .npz). params: the numbers by which each sample, or its
+            prototype, was moved (.csv, .npz). aligned: samples after alignment (.npz, a folder of
+            PNG files). restored: each image's prototype, drawn where and as the image was (.npz, a
+            folder). registration: the centre of each figure in pixels, its relative size and its
+            slant (.csv), or all params (.npz). prototypes: .npz, one .png, or a folder. folders:
+            the images themselves, in a folder for each cluster.
         out: File or folder to write, new or empty.
         source: Where the samples are now, if they have been moved since.
         link: With folders, make symbolic links instead of copies.
@@ -382,7 +385,7 @@ class Align:
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
-        limit: At most so many images, drawn at random.
+        limit: At most this many images, drawn at random.
         seed: Seed of all that is random.
         settings: Settings of the method.
         skip_bad: Leave out files that cannot be read, and blank images.

@@ -15,7 +15,7 @@ from diffclust.models.dti import (
 )
 from diffclust.models.gradient import AbstractGradientModel, PrototypeObjective, warped_prototypes
 from diffclust.models.graph import SpectralClustering
-from diffclust.models.images import AbstractImageModel, of_images, restored
+from diffclust.models.images import AbstractImageModel, of_images, restored, unaligned
 from diffclust.models.kmeans import (
     PUBLISHED_LANDMARKS,
     PUBLISHED_RATES,
@@ -70,5 +70,6 @@ __all__ = [
     "of_images",
     "restored",
     "self_tuning_graphs",
+    "unaligned",
     "warped_prototypes",
 ]

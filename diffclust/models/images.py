@@ -381,6 +381,29 @@ def of_images(result: Result) -> AbstractImageModel:
     return result.model
 
 
+def unaligned(
+    result: Result, params: Any, drawn: Any
+) -> Float[np.ndarray, "n height width channels"]:
+    """Prototypes, or aligned images, moved back to where registered images were before alignment.
+
+    Args:
+        result: A fitted model that moves images.
+        params: How each image was aligned, as in `Assignment.params`.
+        drawn: What is drawn in the place of each, of the shape of registered images.
+
+    Returns:
+        What is drawn under the inverse of each alignment, from `AbstractSpatialTransform.undo`.
+
+    Raises:
+        ValueError: If the model moves no images, or by other maps than those of coordinates.
+    """
+    transform = of_images(result).spatial_transform
+    if result.model.descriptor.moves != "samples" or transform is None:
+        raise ValueError(f"{result.model.method} does not move images")
+    array, moves = _validation.images(drawn, "drawn"), np.asarray(params, drawn.dtype)
+    return map_in_chunks(transform.undo, result.outcome.chunk_size, moves, array)
+
+
 def restored(
     result: Result, images: Any, drawn: Any
 ) -> Float[np.ndarray, "n height width channels"]:

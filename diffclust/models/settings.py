@@ -145,10 +145,10 @@ class RegistrationSettings(eqx.Module):
 
     Attributes:
         register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
-            `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where images are turned
-            by any angle; as `"none"` where they have no plain ground. Where the ground is doubtful,
-            frames are tried on some of the images, and the steadiest is taken. Rotations and
-            reflections never are.
+            `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where the method's
+            transforms turn images by any angle; as `"none"` where these have no plain ground. Where
+            the ground is doubtful, registrations are tried on some of the images, and the one with
+            the steadiest clusters is taken. Rotations and reflections are never evened out.
         ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
             ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
             colour than the ground; images become grey. `"keep"`, for photographs: what differs

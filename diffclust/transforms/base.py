@@ -14,6 +14,9 @@ from diffclust.types import Image, Images, Params, Points, Sample
 Grid = Float[Array, "points params"]
 """Params of a transform, one vector a row."""
 
+_LEAST_AREA = 0.05
+"""Where a map shrinks areas by more than that, its inverse is not followed."""
+
 Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
 """The inner products of an image, moved by each of the params, with other images."""
 
@@ -190,6 +193,45 @@ class AbstractSpatialTransform(AbstractTransform):
 
         dx, dy = along(0), along(1)
         return dx[0] * dy[1] - dx[1] * dy[0]
+
+    def inverse_warp(self, params: Params, points: Points, *, num_steps: int = 8) -> Points:
+        """Finds where the coordinate map reads points from, by Newton's method at each of them.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            points: Points of shape `(2, ...)`.
+            num_steps: Steps; an affine map needs one.
+
+        Returns:
+            Points u with `warp(params, u) = points`, of the same shape; where the map folds, one
+            of several, or none.
+        """
+
+        def closer(u: Points, _: None) -> tuple[Points, None]:
+            value, slopes = jax.linearize(lambda at: self.warp(params, at), u)
+            x, y = points - value
+            ones, zeros = jnp.ones_like(x), jnp.zeros_like(x)
+            dx, dy = slopes(jnp.stack([ones, zeros])), slopes(jnp.stack([zeros, ones]))
+            area = dx[0] * dy[1] - dx[1] * dy[0]
+            area = jnp.where(jnp.abs(area) > _LEAST_AREA, area, 1.0)
+            step = jnp.stack([(dy[1] * x - dy[0] * y) / area, (dx[0] * y - dx[1] * x) / area])
+            return u + step.clip(-1.0, 1.0), None
+
+        return jax.lax.scan(closer, points, None, length=num_steps)[0]
+
+    def undo(self, params: Params, image: Image) -> Image:
+        """Moves an image back by the inverse of the coordinate map.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            image: A transformed image, or what is drawn in its place.
+
+        Returns:
+            The image before it was transformed, but for what was resampled or left the canvas.
+        """
+        grid = pixel_grid(*image.shape[:2], dtype=image.dtype)
+        back = self.inverse_warp(params.astype(image.dtype), grid)
+        return bilinear_sample(image, back, boundary=self.boundary)
 
 
 class Identity(AbstractSpatialTransform):

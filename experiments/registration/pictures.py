@@ -1,14 +1,19 @@
 """Images before and after registration, as a picture for the documentation.
 
     python -m experiments.registration.pictures [--seed 0] [--quick] [--out FIGURE.png]
+        [--restored FIGURE.png]
 
 Training digits of MNIST, made into sets of several kinds; what ink is, is found from 256 of each.
-The last two rows are what registration is not for.
+The last two rows are what registration is not for. `--restored` draws another picture: moved
+digits, and under each its prototype by DI K-means where it was.
 """
 
+import jax
 import numpy as np
 
+from diffclust import DeformationInvariantKMeans
 from diffclust.data import load
+from diffclust.models import restored, unaligned
 from diffclust.registration import Frame, ink_of
 from experiments.harness import arguments, finish
 from experiments.registration.development import SETS
@@ -26,7 +31,11 @@ SHOWN = 5
 
 
 def main():
-    args = arguments(__doc__, out={"help": "file of the picture"})
+    args = arguments(
+        __doc__,
+        out={"help": "file of the picture"},
+        restored={"help": "file of the picture of moved digits and their prototypes"},
+    )
     rows, inks = {}, {}
     digits = load("mnist", split="train", limit=16 if args.quick else 256, seed=args.seed)
     for name in ROWS:
@@ -39,7 +48,28 @@ def main():
         rows[name] = (shown, placed, upright)
     if args.out:
         draw(rows, args.out)
+    if args.restored:
+        draw_restored(args, args.restored)
     finish({"experiment": "registration_pictures", "ink": inks})
+
+
+def draw_restored(args, path, columns=14):
+    """Moved digits in the upper rows, and below each its prototype as the digit was."""
+    import matplotlib.pyplot as plt
+
+    digits = load("mnist", split="train", limit=60 if args.quick else 600, seed=args.seed)
+    images = SETS["affnist"](digits.images, digits.labels, args.seed)
+    model = DeformationInvariantKMeans(10, register="upright")
+    result = model.fit(images, key=jax.random.key(args.seed))
+    shown, params = images[: 2 * columns], result.outcome.assignment.params[: 2 * columns]
+    drawn = unaligned(result, params, result.prototypes[result.assignments[: 2 * columns]])
+    pairs = np.stack([shown, restored(result, shown, drawn)], axis=1).squeeze(-1)
+    figure, axes = plt.subplots(4, columns, figsize=(11, 3.3), layout="constrained")
+    lines = pairs.reshape(2, columns, 2, *pairs.shape[2:]).swapaxes(1, 2)
+    for axis, image in zip(axes.ravel(), lines.reshape(-1, *pairs.shape[2:]), strict=True):
+        axis.imshow(image, cmap="gray", vmin=0, vmax=1)
+        axis.axis("off")
+    figure.savefig(path, dpi=75)
 
 
 def draw(rows, path):

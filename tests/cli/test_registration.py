@@ -120,6 +120,12 @@ def test_small_figures_in_large_pictures(run: Run) -> None:
     np.savez("images.npz", x=images, y=LABELS)
     words = ["--method", "kmeans", "--register", "place", "--restarts", "3", "--maps", "0"]
     assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    assert run("export", "run", "--what", "registration", "--out", "places.csv")[0] == 0
+    found = np.loadtxt("places.csv", delimiter=",", skiprows=1)
+    ink = images[..., 0] / images.sum((1, 2, 3))[:, None, None]
+    rows, columns = np.indices(ink.shape[1:])
+    centres = [(ink * columns).sum((1, 2)), (ink * rows).sum((1, 2))]
+    np.testing.assert_allclose(found[:, 2:4], np.transpose(centres), atol=0.5)
     assert "60 × 80 pixels, grey; registered: 28 × 37 pixels" in Path("run/report.html").read_text()
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["settings"]["canvas"], summary["acc"]) == (28, 1.0)
@@ -138,7 +144,10 @@ def test_what_was_not_registered_is_not_restored(run: Run) -> None:
     words = ["--method", "kmeans", "--restarts", "1", "--maps", "0", "--no-report"]
     assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
     status, _, err = run("export", "run", "--what", "restored", "--out", "restored.npz")
-    assert (status, err) == (2, "error: no images were registered, so nothing is to be restored\n")
+    assert (status, err) == (
+        2,
+        "error: no images were registered or aligned, so nothing is to be restored\n",
+    )
     status, _, err = run("export", "run", "--what", "registration", "--out", "places.csv")
     assert (status, err) == (
         2,

@@ -287,6 +287,13 @@ def test_aligned_images_and_a_film_from_one_start(run: Run) -> None:
     assert run("export", "one", "--what", "aligned", "--out", "a.npz")[0] == 0
     with np.load("a.npz") as arrays:
         np.testing.assert_allclose(arrays["aligned"], aligned, atol=1e-6)
+    assert run("export", "one", "--what", "restored", "--out", "r.npz")[0] == 0
+    with np.load("r.npz") as arrays:
+        own = result.prototypes[result.assignments]
+        images = squares(COUNT)[..., None] / 255
+        norms = np.sqrt((images**2).sum((1, 2, 3), keepdims=True))
+        error = np.abs(arrays["restored"] - images).mean()
+        assert error < np.abs(norms * own - images).mean()
     assert run("export", "one", "--what", "params", "--out", "p.csv")[0] == 0
     with Path("p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

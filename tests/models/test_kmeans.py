@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from diffclust import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, metrics
-from diffclust.models import MODELS, AbstractPrototypeModel, Result
+from diffclust.models import MODELS, AbstractPrototypeModel, Result, unaligned
 from diffclust.solvers import Progress
 from tests.registry import blobs
 
@@ -83,6 +83,11 @@ def test_aligned_images_lie_nearer_to_their_prototypes(
     penalties = deformation.distances - distances(aligned)
     assert np.all(penalties >= -1e-4)
     np.testing.assert_allclose(deformation.align(images, 0 * params), images, atol=1e-5)
+    # And their prototypes, moved back, to them.
+    back = unaligned(deformation, params, own)
+    norms = np.sqrt((images**2).sum((1, 2, 3), keepdims=True))
+    assert ((back - images / norms) ** 2).sum() < 0.7 * distances(images).sum()
+    np.testing.assert_allclose(unaligned(deformation, 0 * params, own), own, atol=1e-5)
 
 
 def test_kmeans(images: np.ndarray) -> None:
@@ -97,6 +102,8 @@ def test_kmeans(images: np.ndarray) -> None:
     nothing = result.outcome.assignment.params
     assert nothing.shape == (16, 0)
     np.testing.assert_array_equal(result.align(images, nothing), images)
+    with pytest.raises(ValueError, match="kmeans does not move images"):
+        unaligned(result, nothing, images)
 
 
 def test_single_cluster(images: np.ndarray) -> None:

@@ -22,6 +22,8 @@ from diffclust.models import (
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
     spectral,
+    unaligned,
+    warped_prototypes,
 )
 from diffclust.models import images as model_images
 from diffclust.models.images import AbstractImageModel, restored
@@ -464,3 +466,35 @@ def test_coloured_things_on_one_ground_are_told_apart() -> None:
     result = model.fit(images, key=KEY)
     assert (result.model.register, result.model.ground) == ("place", "keep")
     assert metrics.accuracy(np.arange(24) % 3, result.assignments) == 1.0
+
+
+SHORT = {
+    "lloyd": {"num_restarts": 1, "split_merge": False, "max_passes": 3},
+    "gradient": {"max_steps": 40, "transforms": "aff", "num_restarts": 1, "split_merge": False},
+    "graph": {},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", IMAGES)
+def test_every_method_registers_predicts_restores_and_is_saved(method, tmp_path):
+    images, descriptor = moved("colours"), METHODS[method]
+    known = MODELS[method].setting_types()
+    given = {"register": "upright", **SHORT[descriptor.solver]}
+    given = {name: value for name, value in given.items() if name in known}
+    result = MODELS[method].from_settings({"num_clusters": 3, **given}).fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("upright", "colour")
+    assert result.prototypes.shape == (3, 28, 28, 1)
+    diffclust.save(tmp_path / "model", result)
+    again = diffclust.load(tmp_path / "model")
+    few, assignment = images[:6], result.outcome.assignment
+    np.testing.assert_array_equal(again.predict(few).clusters, result.predict(few).clusters)
+    drawn = result.prototypes[result.assignments]
+    if descriptor.moves == "prototypes":
+        drawn = warped_prototypes(result, assignment.clusters, assignment.params)
+    elif descriptor.moves == "samples":
+        drawn = unaligned(result, assignment.params, drawn)
+    back, nothing = (restored(again, images, each) for each in (drawn, np.zeros_like(drawn)))
+    assert back.shape == images.shape
+    # On each image's own ground, in its own colours.
+    assert np.abs(back - images).mean() < 0.7 * np.abs(nothing - images).mean()

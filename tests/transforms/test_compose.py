@@ -164,3 +164,23 @@ def test_parts_are_counted_from_the_end_too() -> None:
     np.testing.assert_array_equal(whole.embed(-1, params), whole.embed(1, params))
     with pytest.raises(IndexError):
         whole.embed(2, params)
+
+
+@pytest.mark.parametrize("parts", [(AFFINE,), (SPLINE,), (AFFINE, SPLINE)])
+def test_maps_are_inverted(parts: tuple[AbstractTransform, ...]) -> None:
+    transform = compose(*parts)
+    assert isinstance(transform, Affine | ThinPlateSpline | SpatialChain)
+    y, x = np.mgrid[-1:1:20j, -1:1:24j]
+    image = jnp.asarray(np.exp(-12 * ((x - 0.2) ** 2 + (y + 0.1) ** 2))[..., None], jnp.float32)
+
+    @jax.jit
+    def errors(params: Params) -> tuple[jax.Array, jax.Array]:
+        grid = pixel_grid(20, 24)
+        there = transform.warp(params, transform.inverse_warp(params, grid))
+        return there - grid, transform.undo(params, transform(params, image)) - image
+
+    for seed in range(5):
+        of_points, of_image = errors(jnp.asarray(draw(transform.num_params, seed=seed)))
+        np.testing.assert_allclose(of_points, 0, atol=1e-5)
+        # Read twice, it is smoother.
+        np.testing.assert_allclose(of_image, 0, atol=0.1)
