@@ -247,6 +247,10 @@ def _registration(job: _Export) -> str:
     if not of_images(result).registers:
         raise ValueError(f"no {job.noun} were registered; register them with fit --register")
     frame = of_images(result).prototype_frame
+    if job.ending == ".csv" and frame.place == "none":
+        raise ValueError(
+            "colours alone were evened out, not places; give an --out that ends in .npz"
+        )
     samples = reload_samples(job.run, result, job.options.source, job.bar).samples
     batches = _batches(job, "registering")
     params = np.concatenate([frame.params_of(np.asarray(samples[batch])) for batch in batches])

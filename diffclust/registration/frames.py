@@ -224,9 +224,10 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of the images.
 
         Returns:
-            Of each image the column and the row of its figure's centre, in pixels; its size, 1
-            where it fills as much of the image as of the registered one; and its slant, columns
-            to the right for each row down.
+            Of each image the column and the row of its figure's centre, in pixels from the centre
+            of the upper left one; its size, 1 where it fills as much of the image as of the
+            registered one; and its slant, columns to the right for each row down, 0 where slant is
+            not taken out. Images without ink are in the middle.
         """
         (height, width), move = sample_shape[:2], params[:, -Affine().num_params :]
         size = 1.0 + move[:, 3]

@@ -14,8 +14,8 @@ from diffclust.types import Image, Images, Params, Points, Sample
 Grid = Float[Array, "points params"]
 """Params of a transform, one vector a row."""
 
-_LEAST_AREA = 0.05
-"""Where a map shrinks areas by more than that, its inverse is not followed."""
+_LEAST_AREA = 1e-3
+"""Where a map shrinks areas to less than that, or folds, its slopes say nothing of its inverse."""
 
 Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
 """The inner products of an image, moved by each of the params, with other images."""
@@ -200,7 +200,7 @@ class AbstractSpatialTransform(AbstractTransform):
         Args:
             params: Parameters of shape `(num_params,)`.
             points: Points of shape `(2, ...)`.
-            num_steps: Steps; an affine map needs one.
+            num_steps: Steps, each of at most 4 along x and along y; an affine map needs one such.
 
         Returns:
             Points u with `warp(params, u) = points`, of the same shape; where the map folds, one
@@ -215,7 +215,7 @@ class AbstractSpatialTransform(AbstractTransform):
             area = dx[0] * dy[1] - dx[1] * dy[0]
             area = jnp.where(jnp.abs(area) > _LEAST_AREA, area, 1.0)
             step = jnp.stack([(dy[1] * x - dy[0] * y) / area, (dx[0] * y - dx[1] * x) / area])
-            return u + step.clip(-1.0, 1.0), None
+            return u + step.clip(-4.0, 4.0), None
 
         return jax.lax.scan(closer, points, None, length=num_steps)[0]
 

@@ -197,7 +197,7 @@ def dti(
         else:
             planned = {} if as_published else {"steps": steps or STEPS[name]}
         model = model_of(method, name, as_published=as_published, **planned, **settings)
-        times = [(0, time.perf_counter())]
+        times: list[tuple[int, float]] = []
 
         def clock(progress: Any) -> None:
             if progress.stage == "step":
@@ -218,7 +218,7 @@ def dti(
             "steps": model.training_plan(Data(data.images).description).num_steps,
             "seconds": round(result.outcome.seconds, 1),
             # The last phase has all transforms, and windows that compile are few.
-            "ms_a_step": round(1e3 * float(np.median(windows[-5:])), 2),
+            **({"ms_a_step": round(1e3 * float(np.median(windows[-5:])), 2)} if windows else {}),
             "loss": round(float(result.loss) / len(data), 4),
             **{k: int(result.outcome.figures[k]) for k in ("refills", "moves")},
             **scored(data.labels, result.assignments),

@@ -121,13 +121,15 @@ def watched(
         except subprocess.TimeoutExpired:
             pass
         finally:
-            if process.poll() is None:
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE)
-            if process.poll() is None:
+            try:
+                if process.poll() is None:
+                    process.terminate()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(GRACE)
+            finally:
                 # Its own processes too: they would keep the device.
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         out.seek(0)
         error.seek(0)
@@ -145,7 +147,8 @@ class Runner:
 
     @property
     def left(self) -> float:
-        return self.until - time.monotonic()
+        """Seconds until the last measurement must stop, to save its state in time."""
+        return self.until - GRACE - time.monotonic()
 
     def command(self, measurement: Measurement, seed: int) -> list[str]:
         module = f"experiments.gpu.{measurement.module}"

@@ -51,6 +51,7 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
         assert error < np.abs(blank - images).mean() / 2
         np.testing.assert_array_equal(result["index"], np.arange(len(LABELS)))
     assert fitted.model.ground == "colour"
+    assert run("export", "run", "--what", "registration", "--out", "places.txt")[0] == 2
     for name in ("params.npz", "places.csv"):
         assert run("export", "run", "--what", "registration", "--out", name)[::2] == (0, "")
     with np.load("params.npz") as result:
@@ -154,6 +155,16 @@ def test_what_was_not_registered_is_not_restored(run: Run) -> None:
         "error: no images were registered; register them with fit --register\n",
     )
     assert not Path("places.csv").exists()
+
+
+def test_where_colours_alone_were_evened_out_there_are_no_places(run: Run) -> None:
+    np.savez("images.npz", x=moved("white"), y=LABELS)
+    words = ["--method", "kmeans", "--restarts", "1", "--maps", "0", "--no-report"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--ground", "light", "--out", "run")[0] == 0
+    status, _, err = run("export", "run", "--what", "registration", "--out", "places.csv")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "colours alone" in err
+    assert run("export", "run", "--what", "registration", "--out", "params.npz")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def test_what_is_stopped_may_save_its_state(args: argparse.Namespace) -> None:
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit('saved'))\n"
         "time.sleep(600)"
     )
-    status, _, error = gpu.watched([sys.executable, "-c", program], dict(os.environ), 2.0)
+    # Python must have begun by then.
+    status, _, error = gpu.watched([sys.executable, "-c", program], dict(os.environ), 4.0)
     assert status is None
     assert error.strip() == "saved"
 

@@ -88,6 +88,8 @@ def test_aligned_images_lie_nearer_to_their_prototypes(
     norms = np.sqrt((images**2).sum((1, 2, 3), keepdims=True))
     assert ((back - images / norms) ** 2).sum() < 0.7 * distances(images).sum()
     np.testing.assert_allclose(unaligned(deformation, 0 * params, own), own, atol=1e-5)
+    with pytest.raises(ValueError, match=r"params must have shape \(16, 12\)"):
+        unaligned(deformation, params[:5], own)
 
 
 def test_kmeans(images: np.ndarray) -> None:

@@ -184,3 +184,18 @@ def test_maps_are_inverted(parts: tuple[AbstractTransform, ...]) -> None:
         np.testing.assert_allclose(of_points, 0, atol=1e-5)
         # Read twice, it is smoother.
         np.testing.assert_allclose(of_image, 0, atol=0.1)
+
+
+def test_large_maps_are_inverted_in_one_step_where_they_are_affine() -> None:
+    grid = pixel_grid(6, 9)
+    half_turn, shrunk = jnp.array([-2.0, 0, 0, -2, 0, 0]), jnp.array([-0.7, 0.1, 0, -0.7, 0.2, 0])
+    for params in (half_turn, shrunk):
+        back = AFFINE.inverse_warp(params, grid, num_steps=1)
+        np.testing.assert_allclose(AFFINE.warp(params, back), grid, atol=1e-5)
+        np.testing.assert_allclose(back, AFFINE.warp(AFFINE.inverse(params), grid), atol=1e-5)
+
+
+def test_an_image_in_single_precision_is_moved_back_in_it_where_jax_has_double() -> None:
+    with jax.enable_x64(True):
+        image = jnp.ones((6, 7, 1), jnp.float32)
+        assert SPLINE.undo(jnp.zeros(12, jnp.float32), image).dtype == jnp.float32
