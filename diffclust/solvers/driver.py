@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.parallel.data import Data, Description
+from diffclust.parallel.programs import forget_programs
 from diffclust.solvers.result import Callback, FitError, Outcome, Snapshots, ignore
 from diffclust.types import Key
 
@@ -180,6 +181,7 @@ def run(
         FitError: If the fit breaks down.
     """
     start = time.perf_counter()
+    forget_programs()
     results: dict[str, np.ndarray] = {}
     *closed_forms, last = stages
     for closed_form in closed_forms:
