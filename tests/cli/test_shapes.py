@@ -178,4 +178,4 @@ def test_help_speaks_of_shapes_too(capsys: pytest.CaptureFixture[str]) -> None:
             main([command, "--help"])
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "images, shapes or series" in text
-        assert "At most so many images, shapes or series" in text
+        assert "At most this many images, shapes or series" in text
