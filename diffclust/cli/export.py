@@ -244,9 +244,10 @@ def _restored(job: _Export) -> str:
 def _registration(job: _Export) -> str:
     """Where each image's figure lies, how large it is and how far it leans; or all params."""
     result = job.run.result()
-    if not of_images(result).registers:
+    model = of_images(result)
+    if not model.registers:
         raise ValueError(f"no {job.noun} were registered; register them with fit --register")
-    frame = of_images(result).prototype_frame
+    frame = model.prototype_frame
     if job.ending == ".csv" and frame.place == "none":
         raise ValueError(
             "colours alone were evened out, not places; give an --out that ends in .npz"

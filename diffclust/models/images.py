@@ -395,14 +395,11 @@ def unaligned(
         What is drawn under the inverse of each alignment, from `AbstractSpatialTransform.undo`.
 
     Raises:
-        ValueError: If the model moves no images, or by other maps than those of coordinates, or
-            if the arguments do not fit each other.
+        ValueError: If the model moves no images, or the arguments do not fit each other.
     """
     transform = of_images(result).spatial_transform
-    if result.model.descriptor.moves != "samples":
+    if result.model.descriptor.moves != "samples" or transform is None:
         raise ValueError(f"{result.model.method} does not move images")
-    if transform is None:
-        raise ValueError(f"{result.model.method} moves images by other maps than of coordinates")
     array = _validation.images(drawn, "drawn")
     moves, expected = np.asarray(params, array.dtype), (len(array), transform.num_params)
     if moves.shape != expected:

@@ -147,9 +147,9 @@ class RegistrationSettings(eqx.Module):
         register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
             `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where the method's
             transforms turn images by any angle, or colours are kept; as `"none"` where the images
-            have no plain ground. Where
-            the ground is doubtful, registrations are tried on some of the images, and the one with
-            the steadiest clusters is taken. Rotations and reflections are never evened out.
+            have no plain ground. Where the ground is doubtful, registrations are tried on some of
+            the images, and the one with the steadiest clusters is taken. Rotations and reflections
+            are never evened out.
         ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
             ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
             colour than the ground; images become grey. `"keep"`, for photographs: what differs

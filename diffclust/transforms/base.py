@@ -186,13 +186,13 @@ class AbstractSpatialTransform(AbstractTransform):
         Returns:
             The determinant, of the points' trailing shape; 1 at the identity.
         """
-
-        def along(axis: int) -> Points:
-            direction = jnp.zeros_like(points).at[axis].set(1.0)
-            return jax.jvp(lambda at: self.warp(params, at), (points,), (direction,))[1]
-
-        dx, dy = along(0), along(1)
+        (_, dx), (_, dy) = self._along(params, points, 0), self._along(params, points, 1)
         return dx[0] * dy[1] - dx[1] * dy[0]
+
+    def _along(self, params: Params, points: Points, axis: int) -> tuple[Points, Points]:
+        """The coordinate map at the points, and its derivative along x (axis 0) or y (axis 1)."""
+        direction = jnp.zeros_like(points).at[axis].set(1.0)
+        return jax.jvp(lambda at: self.warp(params, at), (points,), (direction,))
 
     def inverse_warp(self, params: Params, points: Points, *, num_steps: int = 8) -> Points:
         """Finds where the coordinate map reads points from, by Newton's method at each of them.
@@ -208,10 +208,8 @@ class AbstractSpatialTransform(AbstractTransform):
         """
 
         def closer(u: Points, _: None) -> tuple[Points, None]:
-            value, slopes = jax.linearize(lambda at: self.warp(params, at), u)
+            (value, dx), (_, dy) = self._along(params, u, 0), self._along(params, u, 1)
             x, y = points - value
-            ones, zeros = jnp.ones_like(x), jnp.zeros_like(x)
-            dx, dy = slopes(jnp.stack([ones, zeros])), slopes(jnp.stack([zeros, ones]))
             area = dx[0] * dy[1] - dx[1] * dy[0]
             area = jnp.where(jnp.abs(area) > _LEAST_AREA, area, 1.0)
             step = jnp.stack([(dy[1] * x - dy[0] * y) / area, (dx[0] * y - dx[1] * x) / area])
