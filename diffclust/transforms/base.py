@@ -208,7 +208,7 @@ class AbstractSpatialTransform(AbstractTransform):
         """
 
         def closer(u: Points, _: None) -> tuple[Points, None]:
-            (value, dx), (_, dy) = self._along(params, u, 0), self._along(params, u, 1)
+            (value, dx), dy = self._along(params, u, 0), self._along(params, u, 1)[1]
             x, y = points - value
             area = dx[0] * dy[1] - dx[1] * dy[0]
             area = jnp.where(jnp.abs(area) > _LEAST_AREA, area, 1.0)
