@@ -60,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: With status 0, after printing help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and {"-h", "--help"} & {*arguments} and hasattr(signal, "SIGPIPE"):
+        # `diffclust fit --help | head` ends as other programs do, not with an error.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if arguments == ["--version"]:
         print(f"diffclust {__version__}")
         return 0

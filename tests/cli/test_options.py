@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,19 @@ def test_help_is_there_at_once(words: list[str]) -> None:
     end = os.times()
     seconds = end.children_user + end.children_system - start.children_user - start.children_system
     assert seconds < SLOW * QUICK_ENOUGH
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="there is no such signal here")
+def test_help_that_nobody_reads_on_ends_without_an_error() -> None:
+    code = "import sys; from diffclust.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "fit", "--help"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
 
 
 def test_help_says_numbers_and_no_words_of_python() -> None:
