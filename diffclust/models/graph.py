@@ -328,7 +328,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
             compared = CandidateDistances(
                 distance, part, fitted, self.direction, mesh=data.mesh, report=report
             )
-            parts += by_root([near], compared([near]), self.num_candidates)
+            parts += by_root([near], compared([near]), self.num_candidates, first=start)
         both = [(part.index, part.distance) for part in parts]
         return [Neighbours(*map(np.concatenate, zip(*both, strict=True)))]
 
@@ -364,7 +364,11 @@ def distance_of(
 
 
 def by_root(
-    candidates: Sequence[Neighbours], squared: Sequence[np.ndarray], count: int | None = None
+    candidates: Sequence[Neighbours],
+    squared: Sequence[np.ndarray],
+    count: int | None = None,
+    *,
+    first: int = 0,
 ) -> tuple[Neighbours, ...]:
     """Ranks candidates by the roots of squared distances.
 
@@ -372,6 +376,7 @@ def by_root(
         candidates: Candidates of every sample, for several lists.
         squared: Their squared distances, in the same places.
         count: How many are kept; None for all.
+        first: The number of the first sample, for errors.
 
     Returns:
         The candidates, nearest first.
@@ -381,9 +386,10 @@ def by_root(
     """
     for energy in squared:
         if (bad := ~np.isfinite(energy).all(axis=1)).any():
+            number = first + int(np.argmax(bad))
             raise ValueError(
-                f"the distances of sample {int(np.argmax(bad))} are not finite: it is too large, "
-                "or too small, to be compared; rescale the samples"
+                f"the distances of sample {number} are not finite: it is too large, or too small, "
+                "to be compared; rescale the samples"
             )
         if (least := energy.min(initial=0.0)) < -1e-3 * np.max(energy, initial=0.0):
             raise ValueError(

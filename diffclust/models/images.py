@@ -20,7 +20,15 @@ from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import Ground, Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
-from diffclust.registration import Frame, Place, choose_ink, own_sides, stray_of_ground, votes_of
+from diffclust.registration import (
+    MOST_ASKED,
+    Frame,
+    Place,
+    choose_ink,
+    own_sides,
+    stray_of_ground,
+    votes_of,
+)
 from diffclust.solvers import Outcome
 from diffclust.transforms import (
     AbstractSpatialTransform,
@@ -174,7 +182,8 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return dataclasses.replace(self, ground="auto") if ground == "none" else self, False
         if ground == "auto":
             array = self._validated_everywhere(given)
-            votes = given.allgather(votes_of(array, mask=self.mask, weight=given.weight))
+            index = given.evenly_spaced(MOST_ASKED)
+            votes = given.allgather(votes_of(array, mask=self.mask, index=index))
             ink = choose_ink(votes, array.shape[3])
             ground, plain = ink or "none", ink is not None
             doubtful = register == "auto" and ground in _TAKEN_OUT
@@ -193,7 +202,8 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         array, own = self._validated_everywhere(given), np.zeros((0,), np.float32)
         side = min(array.shape[1:3])
         if side > _LEAST_SIDE and self.ground != "keep":
-            own = own_sides(array, self.prototype_frame, weight=given.weight)
+            index = given.evenly_spaced(MOST_ASKED)
+            own = own_sides(array, self.prototype_frame, index=index)
         if len(own := given.allgather(own)):
             # Rounding adds no step, such as where images were registered before.
             steps = math.ceil(float(np.median(own)) / _SIDE_STEP - 0.05)
@@ -258,9 +268,10 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
             def stability(register: Register, ground: Ground) -> float:
                 try:
-                    return _JUDGES[0](model, register, ground, images=images)
+                    found = _JUDGES[0](model, register, ground, images=images)
                 except ValueError:
-                    return 0.0
+                    found = 0.0
+                return float(given.broadcast(np.float64(found)))
 
             figures = {"found": stability(register, self.ground)}
             if figures["found"] < _STEADY:
@@ -439,19 +450,16 @@ def restored(
 
 
 def _examples(given: Data, images: Images, may_shrink: bool) -> tuple[np.ndarray, int]:
-    """Images of positive weight, evenly from this process's share, averaged over squares.
+    """Images of this process that stand for those of all, averaged over squares.
 
     Returns:
         The images, and the side of the squares in pixels.
     """
-    weight = np.ones(len(images)) if given.weight is None else np.asarray(given.weight)
-    index, (height, width, channels) = np.flatnonzero(weight > 0), images.shape[1:]
+    height, width, channels = images.shape[1:]
     side = max(1, max(height, width) // _SIDE_JUDGED) if may_shrink else 1
     side = min(side, height, width)
-    most = min(_MOST_JUDGED, _MOST_VALUES // (height * width * channels))
-    most = -(-most * len(images) // given.num_samples)
-    places = np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)
-    chosen = np.asarray(images[index[places]])
+    most = max(1, min(_MOST_JUDGED, _MOST_VALUES // (height * width * channels)))
+    chosen = np.asarray(images[given.evenly_spaced(most)])
     rows, columns = height // side, width // side
     squares = chosen[:, : rows * side, : columns * side].reshape(
         -1, rows, side, columns, side, channels

@@ -208,6 +208,21 @@ class Data(Distributed):
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
         return self.allgather(ones if self.weight is None else self.weight)
 
+    def evenly_spaced(self, most: int) -> Int[np.ndarray, " m"]:
+        """Some samples that stand for all, the same ones however many processes share them.
+
+        Args:
+            most: How many of all processes, at most.
+
+        Returns:
+            The indices of this process's among its own; all processes must ask.
+        """
+        own = self.own
+        weight = np.ones(own.stop - own.start) if self.weight is None else self.weight
+        some = np.flatnonzero(self.allgather(np.asarray(weight) > 0))
+        chosen = some[np.linspace(0, len(some) - 1, min(len(some), most)).astype(np.int64)]
+        return chosen[(chosen >= own.start) & (chosen < own.stop)] - own.start
+
     def weights_in(self, groups: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Weights of the samples of all processes for the means of groups.
 

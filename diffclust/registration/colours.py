@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from diffclust.features.contrast import LEAST_CONTRAST
 from diffclust.linalg import product, safe_sqrt
-from diffclust.masks import as_mask, mask_weights
+from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.transforms import Colour
 from diffclust.types import Image, Params, Scalar
 
@@ -48,10 +48,13 @@ the lightest ground that counts as black, half of a level of 8 bits; the share o
 what is ink; the least share of the main axis in pictures of two colours
 (`experiments.photographs.run` prints that of photographs)."""
 
-_PURE, _CLOSE, _MOST = 0.8, 0.25, 0.75
-"""The share of the border that differs from the ground by so much of the contrast at most, where
-borders are ground and hardly ink; for `choose_ink`, of images where they are not, the share whose
-borders have a quarter that is black, on a black ground."""
+_CLOSE, _PURE = 0.25, 0.8
+"""A border is ground, and hardly ink, where at least the second share of its pixels differs from
+the ground by at most the first share of the contrast."""
+
+_MOST = 0.75
+"""For `choose_ink`, where borders are not ground: the ground is black if a quarter of the border is
+black in this share of the images."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
@@ -66,6 +69,7 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
     """
     import scipy.ndimage
 
+    check_mask_size(mask, height, width)
     seen = np.ones((height, width), bool) if mask is None else mask_weights(mask)[..., 0] > 0.0
     inner = scipy.ndimage.binary_erosion(scipy.ndimage.binary_fill_holes(seen))
     ring = seen & ~inner
@@ -117,7 +121,8 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     level = jnp.where(changes, level, flat_level)
     slopes = jnp.where(changes, slopes, 0.0)
     if ink in ("dark", "light"):
-        foreground = flat - level[None] - product(jnp.asarray(points, image.dtype), slopes)
+        shift = jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
+        foreground = without_ground(image, shift, mask=mask).reshape(-1, channels)
         share, method = (0.25, "lower") if ink == "dark" else (0.75, "higher")
         quarter = jnp.quantile(flat[ring], share, axis=0, method=method)
         mixed = _pure(foreground, ring) < _PURE
@@ -155,15 +160,21 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
     Args:
         foreground: An image less its ground.
-        ink: What ink is; not `"none"`. With `"colour"` all channels become the projection on the
-            first principal axis through the ground's colour, such that its sum is positive.
+        ink: What ink is: `"dark"`, `"light"` or `"colour"`, with which all channels become the
+            projection on the first principal axis through the ground's colour, such that its sum is
+            positive.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
 
     Returns:
         Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
         border strays from the ground below 0, or of the upper quartile less that median where that
         is more, as of noise that was clipped at black. Where no ink is seen everything becomes 0.
+
+    Raises:
+        ValueError: If colours stay as they are with this ink.
     """
+    if ink not in ("dark", "light", "colour"):
+        raise ValueError(f"ink must be 'dark', 'light' or 'colour', not {ink!r}")
     channels = foreground.shape[2]
     unit = jnp.eye(channels, dtype=foreground.dtype)
     if ink == "colour":
@@ -327,21 +338,23 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
     if np.ptp(votes[:, _NUMBERS:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
         # Grey pictures that were saved in colours are grey.
         channels = 1
-    level, _, _, vote, share, pure, quarter = votes[:, :_NUMBERS].T
+    level, _, contrast, vote, share, pure, quarter = votes[:, :_NUMBERS].T
+    # Of images in other units than [0, 1].
+    unit = max(1.0, float(np.median(contrast)))
     if stray_of_ground(votes) > _PLAIN:
         return None
     lighter = np.sum(np.maximum(vote, 0.0)) / max(float(np.sum(np.abs(vote))), 1e-12)
     if channels > 1:
         grounds, inks = np.split(votes[:, _NUMBERS:], 2, axis=1)
-        strays = np.max(np.median(np.abs(grounds - np.median(grounds, axis=0)), axis=0))
+        strays = np.max(np.median(np.abs(grounds - np.median(grounds, axis=0)), axis=0)) / unit
         apart = 1.0 - np.linalg.norm(np.mean(inks, axis=0))
         tells = strays < _ONE_GROUND and apart > _INKS_APART
         two_coloured = np.quantile(share, 1.0 - _MAJORITY) > _TWO_COLOURED
         return "colour" if two_coloured and not tells else "keep"
-    is_black = np.quantile(level, _MAJORITY) < _BLACK
+    is_black = np.quantile(level, _MAJORITY) < _BLACK * unit
     if np.median(pure) < _PURE:
         # Single borders say little of the ground, and nothing of what ink is.
-        is_black |= np.quantile(quarter, _MOST) < _BLACK
+        is_black |= np.quantile(quarter, _MOST) < _BLACK * unit
     elif 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"
     if lighter < 0.5:

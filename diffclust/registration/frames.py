@@ -38,7 +38,7 @@ Registered = Float[Array, "rows columns framed"]
 _COPIES = 8
 """Arrays of an image's size that are alive while it is registered."""
 
-_MOST_VOTES = 2048
+MOST_ASKED = 2048
 """Images of a set that stand for all of it, evenly spaced."""
 
 
@@ -199,7 +199,7 @@ class Frame(eqx.Module):
             Registered images of the same kind.
         """
         shape = self.shape(images.shape[1:])
-        if self.is_identity and shape == images.shape[1:]:
+        if self.is_identity and self.mask is None and shape == images.shape[1:]:
             return images
         return mapped(images, functools.partial(_each, self), shape)
 
@@ -282,54 +282,45 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
 
 
 def votes_of(
-    images: Images, *, mask: Any = None, weight: Float[np.ndarray, " n"] | None = None
-) -> np.ndarray:
+    images: Images, *, mask: Any = None, index: Int[np.ndarray, " asked"] | None = None
+) -> Float[np.ndarray, "asked votes"]:
     """The votes of a set of images on the ink in them, for `choose_ink`.
 
     Args:
-        images: Images, in memory or not, of which at most 2,048 are asked.
+        images: Images, in memory or not.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
-        weight: Weights of the images, of which those without any have no vote; None for equal ones.
+        index: Which images are asked; None for 2,048 at most, evenly spaced.
 
     Returns:
         What `ink_votes` says of each.
     """
-    index = _asked(len(images), weight)
-    if not len(index):
-        # Of several processes one may have no image of any weight.
-        like = jax.ShapeDtypeStruct(images.shape[1:], np.float32)
-        votes = jax.eval_shape(eqx.Partial(ink_votes, mask=as_mask(mask)), like)
-        return np.zeros((0, *votes.shape), np.float32)
+    index = _evenly_spaced(len(images)) if index is None else index
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
 
 
 def own_sides(
-    images: Images, frame: Frame, *, weight: Float[np.ndarray, " n"] | None = None
-) -> Float[np.ndarray, " asked"]:
+    images: Images, frame: Frame, *, index: Int[np.ndarray, " asked"] | None = None
+) -> Float[np.ndarray, " sides"]:
     """Shorter sides on which a frame would show figures as large as they are in their images.
 
     Args:
-        images: Images, in memory or not, of which at most 2,048 are asked.
+        images: Images, in memory or not.
         frame: Their registration.
-        weight: Weights of the images, of which those without any are left out; None for equal ones.
+        index: Which images are asked; None for 2,048 at most, evenly spaced.
 
     Returns:
         Pixels, not rounded, for each that was asked and has ink.
     """
-    index = _asked(len(images), weight)
-    if not len(index):
-        return np.zeros((0,), np.float32)
+    index = _evenly_spaced(len(images)) if index is None else index
     move = _each(frame.find, images, index)[:, -Affine().num_params :]
     # Of the part of the image that is shown, both sides are as long in fractions of the image's;
     # images without ink keep their size.
     return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 
-def _asked(count: int, weight: Float[np.ndarray, " n"] | None) -> Int[np.ndarray, " asked"]:
-    """Some images that stand for a set, evenly spaced among those of positive weight."""
-    some = np.arange(count) if weight is None else np.flatnonzero(np.asarray(weight) > 0)
-    places = np.linspace(0, len(some) - 1, min(len(some), _MOST_VOTES)).astype(np.int64)
-    return some[places]
+def _evenly_spaced(count: int) -> Int[np.ndarray, " asked"]:
+    """Some images that stand for a set."""
+    return np.linspace(0, count - 1, min(count, MOST_ASKED)).astype(np.int64)
 
 
 def _each(
@@ -337,6 +328,10 @@ def _each(
 ) -> np.ndarray:
     """A function of one image for each of many, some at once."""
     index = np.arange(len(images)) if index is None else index
+    if not len(index):
+        like = jax.ShapeDtypeStruct(images.shape[1:], jnp.result_type(float))
+        result = jax.eval_shape(function, like)
+        return np.zeros((0, *result.shape), result.dtype)
     # Of few sizes, for each of which it is compiled. XLA rounds batches below 64 differently.
     most = largest_read(_COPIES * int(np.prod(images.shape[1:])))
     size = min(most, max(64, 1 << (len(index) - 1).bit_length()))

@@ -120,7 +120,7 @@ def procrustes(
         The similarity that minimises Σ wₖ |s R xₖ + t - yₖ|².
 
     Raises:
-        ValueError: If shapes or types do not go together.
+        ValueError: If shapes do not go together.
 
     References:
         Umeyama (1991), Least-squares estimation of transformation parameters between two point
@@ -153,7 +153,7 @@ def procrustes_residual(
         The least Σ wₖ |s R xₖ + t - yₖ|², at least 0.
 
     Raises:
-        ValueError: If shapes or types do not go together.
+        ValueError: If shapes do not go together.
 
     References:
         Dryden and Mardia (2016), Statistical shape analysis, Ch. 4 (full and partial Procrustes

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from diffclust.image_source import SizedImages
+from diffclust.parallel import Data
 from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
-from diffclust.registration.colours import figure, without_ground
+from diffclust.registration.colours import colour, figure, without_ground
 from diffclust.registration.frames import own_sides, votes_of
 from diffclust.sampling import pixel_grid
 from tests.registration.test_images import blobs
@@ -165,9 +166,10 @@ def test_much_larger_images_keep_their_ink(size):
 
 def test_images_without_weight_say_nothing_of_sizes():
     images, weight = made(6, "black"), np.array([0.0, 1, 1, 0, 2, 1])
-    of_some = own_sides(images, Frame("place"), weight=weight)
+    index = Data(images, weight).evenly_spaced(2048)
+    of_some = own_sides(images, Frame("place"), index=index)
     np.testing.assert_array_equal(of_some, own_sides(images[weight > 0], Frame("place")))
-    assert own_sides(images, Frame("place"), weight=np.zeros(6)).shape == (0,)
+    assert own_sides(images, Frame("place"), index=index[:0]).shape == (0,)
     blank = np.concatenate([np.zeros_like(images), images])
     np.testing.assert_array_equal(
         own_sides(blank, Frame("place")), own_sides(images, Frame("place"))
@@ -254,8 +256,65 @@ def test_a_set_decides_for_doubtful_images():
 
 def test_images_without_weight_have_no_vote():
     images = made(4, "light")
-    assert votes_of(images, weight=np.zeros(4)).shape == (0, votes_of(images).shape[1])
-    assert len(votes_of(images, weight=np.array([1.0, 0.0, 0.0, 2.0]))) == 2
+    index = Data(images, np.array([1.0, 0.0, 0.0, 2.0])).evenly_spaced(2048)
+    np.testing.assert_array_equal(index, [0, 3])
+    np.testing.assert_array_equal(votes_of(images, index=index), votes_of(images[[0, 3]]))
+    assert votes_of(images, index=index[:0]).shape == (0, votes_of(images).shape[1])
+
+
+def test_few_stand_for_many_evenly():
+    images = np.zeros((10, 4, 4, 1), np.float32)
+    np.testing.assert_array_equal(Data(images).evenly_spaced(4), [0, 3, 6, 9])
+    weight = np.arange(10) % 2
+    np.testing.assert_array_equal(Data(images, weight).evenly_spaced(2), [1, 9])
+    np.testing.assert_array_equal(Data(images).evenly_spaced(99), np.arange(10))
+
+
+@pytest.mark.parametrize("ink", ["dark", "light"])
+def test_hidden_pixels_say_nothing_of_the_ground(ink):
+    # Most of every side is ink.
+    image = np.full((20, 20, 1), 0.9 if ink == "dark" else 0.5, np.float32)
+    for corner in (np.s_[:3, :3], np.s_[-3:, :3], np.s_[:3, -3:], np.s_[-3:, -3:]):
+        image[corner] = 0.7
+    mask = np.ones((20, 20))
+    mask[10, 10] = 0.0
+    hidden = image.copy()
+    hidden[10, 10] = 0.0
+    expected = ground(jnp.asarray(image), ink=ink, mask=mask)
+    np.testing.assert_array_equal(ground(jnp.asarray(hidden), ink=ink, mask=mask), expected)
+    # A quarter of the border is no brighter, or no darker, than the ground.
+    np.testing.assert_allclose(expected[1], -0.7, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["black", "light", "colours", "inks"])
+def test_ink_is_the_same_in_other_units(kind):
+    images = made(30, kind)
+    assert ink_of(255.0 * images) == ink_of(images)
+
+
+def test_ink_that_stays_as_it_is_has_no_mix():
+    with pytest.raises(ValueError, match=r"^ink must be 'dark', 'light' or 'colour', not 'keep'$"):
+        colour(jnp.zeros((4, 4, 1)), "keep")
+
+
+def test_a_mask_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"^the mask is of 8x8 pixels"):
+        ground(jnp.zeros((4, 4, 1)), mask=np.triu(np.ones((8, 8))))
+
+
+@pytest.mark.parametrize("frame", [Frame("none"), Frame("place"), Frame("upright", "colour")])
+def test_no_images_are_registered_to_none(frame):
+    images = np.zeros((0, 32, 32, 3), np.float32)
+    assert frame.registered(images).shape == (0, *frame.shape((32, 32, 3)))
+    assert frame.params_of(images).shape == (0, frame.transform(3).num_params)
+
+
+def test_many_images_are_registered_as_one_is_where_a_mask_hides_pixels():
+    images = made(3, "black")
+    mask = np.ones(images.shape[1:3])
+    mask[:5] = 0.0
+    frame = Frame("none", mask=mask)
+    np.testing.assert_array_equal(frame.registered(images)[0], frame(jnp.asarray(images[0])))
 
 
 def test_blank_images_have_no_vote():
