@@ -1,4 +1,4 @@
-"""Every measurement that waits for a GPU, in order of worth, as far as the minutes go.
+"""Every measurement that waits for a GPU, the most important first, as far as the minutes go.
 
     python -m experiments.gpu.run --budget MINUTES [--only ...] [--out FILE] [--state DIR]
         [--authors DIR]
