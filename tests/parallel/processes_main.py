@@ -21,6 +21,7 @@ from jax.sharding import Mesh
 
 from diffclust.models import (
     DeformationInvariantKMeans,
+    DeformationInvariantSpectralClustering,
     DTIKMeans,
     GaussianMixture,
     KMeans,
@@ -70,6 +71,14 @@ CASES: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "pssc": lambda: (
         ProjectedScatteringSpectralClustering(
             3, num_restarts=1, num_dimensions=10, num_neighbours=(4,)
+        ),
+        {"chunk_size": 5, "weighted": True},
+    ),
+    # Two frames, whose graphs are averaged. On this canvas the places of pixels are not rounded:
+    # descents begin there, where rounding would decide to which side a slope is taken.
+    "di-spectral-registered": lambda: (
+        DeformationInvariantSpectralClustering(
+            3, canvas=32, num_restarts=1, num_dimensions=10, num_neighbours=(4,), num_candidates=6
         ),
         {"chunk_size": 5, "weighted": True},
     ),

@@ -106,7 +106,15 @@ def compare(actual: list[dict[str, np.ndarray]], wanted: dict[str, np.ndarray]) 
 # One pair of processes for several fits: starting takes longer than fitting. Batches by gradient,
 # which compile as long, are drawn from every share by `test_batches_are_drawn_from_every_share`.
 QUICK = ("kmeans", "kmeans-registered")
-SLOW = ("gmm", "shape-kmeans", "di-kmeans", "dti-kmeans", "ti-kmeans", "pssc")
+SLOW = (
+    "gmm",
+    "shape-kmeans",
+    "di-kmeans",
+    "dti-kmeans",
+    "ti-kmeans",
+    "pssc",
+    "di-spectral-registered",
+)
 
 
 @pytest.mark.parametrize(
