@@ -120,15 +120,18 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     changes = jnp.sum(jnp.abs(rest - level[None])) < _GAIN * uniform
     level = jnp.where(changes, level, flat_level)
     slopes = jnp.where(changes, slopes, 0.0)
+
+    def shift(level: Float[Array, " channels"], slopes: Float[Array, "2 channels"]) -> Params:
+        return jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
+
     if ink in ("dark", "light"):
-        shift = jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
-        foreground = without_ground(image, shift, mask=mask).reshape(-1, channels)
+        foreground = without_ground(image, shift(level, slopes), mask=mask).reshape(-1, channels)
         share, method = (0.25, "lower") if ink == "dark" else (0.75, "higher")
         quarter = jnp.quantile(flat[ring], share, axis=0, method=method)
         mixed = _pure(foreground, ring) < _PURE
         level = jnp.where(mixed, quarter, level)
         slopes = jnp.where(mixed, 0.0, slopes)
-    return jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
+    return shift(level, slopes)
 
 
 def _pure(foreground: Float[Array, "pixels channels"], ring: np.ndarray) -> Scalar:

@@ -270,6 +270,22 @@ def test_few_stand_for_many_evenly():
     np.testing.assert_array_equal(Data(images).evenly_spaced(99), np.arange(10))
 
 
+def test_processes_ask_together_what_one_asks():
+    weight = np.tile([1.0, 0.0, 2.0], 7)
+    whole = Data(np.zeros((21, 4, 4, 1), np.float32), weight)
+
+    class Share(Data):
+        own = property(lambda self: self.rows)
+        allgather = staticmethod(lambda rows: weight > 0)
+
+    found = []
+    for rows in (slice(0, 5), slice(5, 21)):
+        Share.rows = rows
+        share = Share(whole.samples[rows], weight[rows])
+        found.append(share.evenly_spaced(6) + rows.start)
+    np.testing.assert_array_equal(np.concatenate(found), whole.evenly_spaced(6))
+
+
 @pytest.mark.parametrize("ink", ["dark", "light"])
 def test_hidden_pixels_say_nothing_of_the_ground(ink):
     # Most of every side is ink.
