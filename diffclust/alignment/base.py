@@ -106,14 +106,13 @@ def or_incumbent(
     """
     candidates = clusters.take(index)
     energies = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
-    best, least = params, energies(params, sample, candidates)
-    for place in range(start.cluster.shape[0]):
-        same = (index == start.cluster[place])[:, None]
-        warm = jnp.where(same, start.params[place][None], params)
-        value = energies(warm, sample, candidates)
-        best = jnp.where((value < least)[:, None], warm, best)
-        least = jnp.minimum(value, least)
-    return best
+    if start.cluster.shape[0] == 0:
+        return params
+    same = index[:, None] == start.cluster[None]
+    known, place = jnp.any(same, axis=1), jnp.argmax(same, axis=1)
+    warm = jnp.where(known[:, None], start.params[place], params)
+    is_better = energies(warm, sample, candidates) < energies(params, sample, candidates)
+    return jnp.where(is_better[:, None], warm, params)
 
 
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
@@ -259,12 +258,15 @@ class AbstractUnaligned(AbstractWithCandidates):
         count = self.num_candidates(len(clusters))
         index = jnp.arange(len(clusters), dtype=jnp.int32)
         chosen, least = [], []
+        # Infinite is only what is taken, so that no cluster is taken twice.
+        largest = jnp.finfo(energies.dtype).max
+        left = jnp.minimum(energies, largest)
         # One minimum after another: a sort over all clusters costs far more on a CPU.
         for _ in range(count):
-            best, value = first_minimum(energies)
+            best, value = first_minimum(left)
             chosen.append(best)
-            least.append(value)
-            energies = jnp.where(index == best, jnp.inf, energies)
+            least.append(jnp.where(value == largest, jnp.inf, value))
+            left = jnp.where(index == best, jnp.inf, left)
         return Alignment(jnp.stack(chosen), jnp.tile(params[None], (count, 1)), jnp.stack(least))
 
 

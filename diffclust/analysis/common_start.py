@@ -13,7 +13,13 @@ from diffclust._random import split_key
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
-from diffclust.solvers import Callback, distances_to_seeds, ignore, kmeans_plus_plus
+from diffclust.solvers import (
+    Callback,
+    best_restart,
+    distances_to_seeds,
+    ignore,
+    kmeans_plus_plus,
+)
 from diffclust.types import Key
 
 COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
@@ -115,7 +121,7 @@ def seeds_of(result: Result, data: Data, *, key: Key) -> Int[np.ndarray, " clust
         Their positions.
     """
     model, losses = cast(AbstractPrototypeModel, result.model), result.outcome.restarts
-    best = split_key(key, len(losses), int(np.argmin(losses)))
+    best = split_key(key, len(losses), best_restart(losses))
     solver = model.solver()
     chunks = data.level(1, solver.normalise)
     to_all = eqx.Partial(distances_to_seeds, solver.energy, solver.family)

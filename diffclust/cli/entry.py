@@ -250,6 +250,9 @@ def _use_compilation_cache() -> None:
         return
     import jax
 
+    from diffclust.parallel.exported import keep_programs
+
+    keep_programs(directory)
     jax.config.update("jax_compilation_cache_dir", str(directory))
     # The many small programs together take longer to compile than the few large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

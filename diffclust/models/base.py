@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
+from diffclust._random import checked_key
 from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.selection import Selection
@@ -373,6 +374,7 @@ class AbstractModel(AbstractSettings):
             ValueError: If an argument is not what it should be.
             FitError: If the fit breaks down.
         """
+        key = checked_key(key)
         given, noun = Data(samples, mesh=mesh), self.words.noun
         with given.raise_everywhere():
             array = self.validated(samples)
@@ -380,7 +382,7 @@ class AbstractModel(AbstractSettings):
             weight = _validation.weights(sample_weight, count, what=noun)
             if chunk_size is not None:
                 _validation.count(chunk_size, "chunk_size")
-        given = dataclasses.replace(given, weight=weight)
+        given = dataclasses.replace(given, samples=array, weight=weight)
         matching = self.matching(prototypes)
         model, tried = matching.resolved(given), matching.tried(given)
         data = Data(array, weight, chunk_size, mesh)
@@ -725,14 +727,13 @@ class Result(eqx.Module):
 
     def _checked(self, samples: Any) -> Any:
         array = self.model.validated(samples)
-        description = self.model.prepared_description(Data(array).description)
-        shape = shape_of(description.sample)
+        given = Data(array).description
+        shape = shape_of(self.model.prepared_description(given).sample)
         if shape != tuple(self.sample_shape):
             # As they come, not as registration leaves them.
             fitted = self.sample_shape if self.given_shape is None else self.given_shape
-            given = shape_of(Data(samples).description.sample)
             raise ValueError(
-                f"samples must have the fitted shape {tuple(fitted)}, not {given}; bring them to "
-                "that shape first"
+                f"samples must have the fitted shape {tuple(fitted)}, not "
+                f"{shape_of(given.sample)}; bring them to that shape first"
             )
         return self.model.preprocessed(array)

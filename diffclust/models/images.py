@@ -212,7 +212,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     def matching(self, prototypes: Any, /) -> "AbstractImageModel":
         """The model that registers images to the size of prototypes."""
-        shape = getattr(prototypes, "shape", ())
+        shape = getattr(prototypes, "shape", None) or np.shape(prototypes)
         if self.register == "none" or self.canvas is not None or len(shape) < 3:
             return self
         return dataclasses.replace(self, canvas=min(shape[1:3]))

@@ -105,10 +105,12 @@ class Clustering(AbstractPrototypeModel):
         whole = energy.transform
         parts = whole.transforms if isinstance(whole, AbstractSequence) else (whole,)
         check_transforms(parts, samples)
-        if energy.mask is None:
-            return samples
-        check_mask_size(energy.mask, *samples.shape[1:3])
-        return blanked(samples, mask_weights(energy.mask) == 0.0)
+        if energy.mask is not None:
+            check_mask_size(energy.mask, *samples.shape[1:3])
+            samples = blanked(samples, mask_weights(energy.mask) == 0.0)
+        if self.lloyd.family.removes_scale:
+            _validation.not_blank(samples)
+        return samples
 
     def working_copies(self, description: Description) -> int:
         """The aligner's, and one for each cluster: an energy may compare a sample with all."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
+from diffclust._validation import some
 from diffclust.alignment import AbstractAligner, Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.energies import TransformedDistance
 from diffclust.models.graph import AbstractInvariantSpectralModel
@@ -91,6 +92,12 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
             return series
         # Central differences: there are as many as values.
         velocity = np.gradient(series, axis=1)
+        unknown = np.isfinite(velocity).all(axis=2).sum(axis=1) < 2
+        if unknown.any():
+            raise ValueError(
+                f"the series at index {some(np.flatnonzero(unknown))} have too few velocities: "
+                "gaps lie between almost all values; fill them, or compare values"
+            )
         size = np.sqrt(np.sum(velocity**2, axis=2, keepdims=True))
         return velocity / np.sqrt(np.where(size > 0, size, 1.0))
 

@@ -6,6 +6,7 @@ pure steps yourself; `Data` for samples with the devices, processes and chunks t
 
 from diffclust.parallel.chunks import Batch, Chunks, default_chunk_size
 from diffclust.parallel.data import Data, Description
+from diffclust.parallel.exported import keep_programs
 from diffclust.parallel.mesh import (
     AXIS,
     check_batch_size,
@@ -42,6 +43,7 @@ __all__ = [
     "check_mesh",
     "data_mesh",
     "default_chunk_size",
+    "keep_programs",
     "map_rows",
     "map_rows_on_host",
     "num_processes",

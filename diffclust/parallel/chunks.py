@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Num, PyTree
 
 from diffclust.image_source import ImageSource
+from diffclust.parallel.exported import exported_jit
 from diffclust.parallel.mesh import (
     Distributed,
     jitted_map_rows,
@@ -433,7 +434,7 @@ def share_out(
     return jax.tree.map(lambda leaf: leaf[own], gather(index)), weight[own]
 
 
-@eqx.filter_jit
+@exported_jit
 def step_on_devices(
     step: Callable, state: PyTree, batch: Batch, memory: PyTree, others: tuple, mesh: Mesh | None
 ) -> Any:

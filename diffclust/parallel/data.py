@@ -160,7 +160,9 @@ class Data(Distributed):
     weight: np.ndarray | None = None
     chunk_size: int | None = None
     mesh: Mesh | None = None
-    _levels: dict[Hashable, Chunks] = dataclasses.field(default_factory=dict, init=False)
+    _levels: dict[Hashable, tuple[Callable, Chunks]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     def __post_init__(self) -> None:
         """Refuses a mesh along which samples cannot be shared out."""
@@ -241,7 +243,7 @@ class Data(Distributed):
         return None if self.weight is None else self.all_weights / self.all_weights.mean()
 
     def level(self, key: Hashable, prepare: Callable[[PyTree], PyTree]) -> Chunks:
-        """The samples, prepared and cut into chunks; computed once for each key.
+        """The samples, prepared and cut into chunks; kept for each key as last prepared.
 
         Args:
             key: Names what is prepared, such as how many times coarser the samples become.
@@ -250,12 +252,13 @@ class Data(Distributed):
         Returns:
             The chunks.
         """
-        if key not in self._levels:
+        if key not in self._levels or not eqx.tree_equal(self._levels[key][0], prepare):
             assert self.chunk_size is not None
-            self._levels[key] = cut(
+            chunks = cut(
                 self.samples, self.weight, size=self.chunk_size, normalise=prepare, mesh=self.mesh
             )
-        return self._levels[key]
+            self._levels[key] = prepare, chunks
+        return self._levels[key][1]
 
     @functools.cached_property
     def resident(self) -> Batch | None:
@@ -274,13 +277,18 @@ class Data(Distributed):
                 of the processes.
 
         Returns:
-            The batch.
+            The batch; a sample of a process with more of them than others weighs more, as it is
+            drawn less often.
         """
-        index = index[own_share(index.size, self.mesh)]
-        return self._batch(self._rows(index - self.own.start), index, self.shard)
+        index, own, counts = index[own_share(index.size, self.mesh)], self.own, self.counts
+        is_even = max(counts) - min(counts) <= 1
+        scale = 1.0 if is_even else (own.stop - own.start) * len(counts) / self.num_samples
+        return self._batch(self._rows(index - own.start), index, self.shard, scale)
 
-    def _batch(self, samples: PyTree, index: np.ndarray, place: Callable) -> Batch:
-        batch = (samples, self.all_weights[index].astype(self.dtype))
+    def _batch(
+        self, samples: PyTree, index: np.ndarray, place: Callable, scale: float = 1.0
+    ) -> Batch:
+        batch = (samples, (scale * self.all_weights[index]).astype(self.dtype))
         return Batch(*(jax.device_put(batch) if self.mesh is None else place(batch)))
 
     def step(

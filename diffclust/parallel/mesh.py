@@ -19,6 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
 from diffclust.parallel import processes
+from diffclust.parallel.exported import exported_jit
 from diffclust.parallel.processes import num_processes, row_counts, spans
 
 AXIS = "data"
@@ -408,7 +409,7 @@ def map_rows(function: Callable, mesh: Mesh | None) -> Callable:
     return run
 
 
-@eqx.filter_jit
+@exported_jit
 def jitted_map_rows(
     function: Callable, everywhere: PyTree, rows: PyTree, mesh: Mesh | None
 ) -> PyTree:

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 from diffclust.models import Result
 from diffclust.plotting.pictures import as_picture, displayable
 from diffclust.prototypes import exemplar_of
-from diffclust.solvers import Progress
+from diffclust.solvers import Progress, best_restart
 
 _MOST_PIXELS = 200_000
 """Of one frame; so a film never takes more than some tens of MB."""
@@ -125,7 +125,7 @@ class Film:
             only once.
         """
         losses = result.outcome.restarts
-        is_last = int(np.argmin(losses)) == self._restart
+        is_last = best_restart(losses) == self._restart
         film = _Recording(self._most)
         film.extend(self._current if is_last else self._best)
         film.extend(self._refined)
@@ -141,7 +141,7 @@ class Film:
     def _next_restart(self, progress: Progress) -> None:
         """Another restart: of those before, only the best is still of interest."""
         least = math.inf if progress.least is None else progress.least
-        if self._restart >= 0 and least < self._least:
+        if self._restart >= 0 and best_restart((self._least, least)) == 1:
             self._best = self._current
         self._least, self._restart, self._trial = least, progress.restart, None
         self._current, self._refined = _Recording(self._most), _Recording(self._most)

@@ -24,6 +24,7 @@ from diffclust.solvers.result import (
     Progress,
     Snapshots,
     Status,
+    best_restart,
     ignore,
     warn_if_risen,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "all_energies",
     "assign_samples",
     "assign_softly",
+    "best_restart",
     "clusters_of",
     "compiled_lloyd",
     "compiled_seeds",

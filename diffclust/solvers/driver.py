@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from diffclust import _validation
+from diffclust._random import checked_key
 from diffclust.parallel.data import Data, Description
 from diffclust.parallel.programs import forget_programs
 from diffclust.solvers.result import Callback, FitError, Outcome, Snapshots, ignore
@@ -180,7 +181,7 @@ def run(
     Raises:
         FitError: If the fit breaks down.
     """
-    start = time.perf_counter()
+    start, key = time.perf_counter(), checked_key(key)
     forget_programs()
     results: dict[str, np.ndarray] = {}
     *closed_forms, last = stages

@@ -284,10 +284,12 @@ class GradientEM(AbstractSolver):
         clusters = eqx.tree_at(lambda c: c.penalty, learned.clusters, weights)
         learned = Learned(clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
-        taken, previous = (learned, moments, tally), (state.learned, state.moments, state.tally)
-        learned, moments, tally = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), taken, previous
+        # Nor does its momentum.
+        taken, previous = (learned, moments), (state.learned, state.moments)
+        learned, moments = jax.tree.map(
+            lambda new, old: jnp.where(finite & (mass > 0), new, old), taken, previous
         )
+        tally = jax.tree.map(lambda new, old: jnp.where(finite, new, old), tally, state.tally)
         failed = jnp.where(finite | (state.failed >= 0), state.failed, state.step)
         present = None if memory is None else memory_of(alignment, memory.params.shape[1])
         return GradientState(learned, moments, tally, state.step + 1, failed), present
@@ -598,7 +600,7 @@ class BatchOrder:
             order = np.arange(self._counts[process], dtype=np.int32)
             # The first process draws what it would if it were alone.
             own = [process] if process else []
-            np.random.default_rng([*self._seed, *own, number]).shuffle(order)
+            np.random.default_rng([*self._seed, number, *own]).shuffle(order)
             self._orders[process] = number, order
         return self._orders[process][1]
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from diffclust._random import split_key
+from diffclust._random import key_data_template, key_of, split_key
 from diffclust.parallel.chunks import Batch
 from diffclust.parallel.data import Data, Description, rows_of
 from diffclust.parallel.mesh import check_batch_size
@@ -28,7 +27,15 @@ from diffclust.solvers.gradient import (
     GradientPlan,
     GradientState,
 )
-from diffclust.solvers.result import Callback, FitError, Outcome, Progress, Status, ignore
+from diffclust.solvers.result import (
+    Callback,
+    FitError,
+    Outcome,
+    Progress,
+    Status,
+    best_restart,
+    ignore,
+)
 from diffclust.solvers.split_merge import apply_split_merge, best_pairs, propose_splits
 from diffclust.types import Key
 
@@ -157,8 +164,7 @@ class GradientProblem(AbstractProblem):
         """Makes a window of steps, of which the first begins the restart, or a final assignment."""
         fit: GradientFit = state.arrays
         del state
-        key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))
-        key = split_key(key, self.num_restarts, len(fit.losses))
+        key = split_key(key_of(fit.key), self.num_restarts, len(fit.losses))
         if fit.run.phase == len(self.plan.phases):
             return _state(self._restart_done(data, fit, callback))
         run = fit.run
@@ -326,10 +332,11 @@ class GradientProblem(AbstractProblem):
         if not np.isfinite(loss):
             raise FitError(f"the loss after the last step is {loss}; lower the learning rate")
         best, best_run = fit.best, fit.best_run
-        if best is None or loss < min(fit.losses):
+        losses = (*fit.losses, loss)
+        if best_restart(losses) == len(fit.losses):
             best, self._best_assignment = learned, assigned
             best_run = replace(fit.run, state=None, memory=None)
-        return GradientFit(fit.key, best_run=best_run, best=best, losses=(*fit.losses, loss))
+        return GradientFit(fit.key, best_run=best_run, best=best, losses=losses)
 
     def _assign(self, learned: Learned, data: Data, callback: Callback) -> SoftAssignment:
         # Of what is larger than memory, all responsibilities may be as well.
@@ -368,7 +375,7 @@ class GradientProblem(AbstractProblem):
         at |= {"run": run(at["run"]), "waiting": tuple(map(run, at["waiting"]))}
         if at["best_run"] is not None:
             at |= {"best_run": GradientRun(**at["best_run"]), "best": learned}
-        return GradientFit(jnp.zeros((2,), jnp.uint32), **at)
+        return GradientFit(key_data_template(), **at)
 
 
 def after_trial(

@@ -243,11 +243,16 @@ class Lloyd(AbstractSolver):
         def few() -> PyTree:
             (index,) = jnp.nonzero(moved, size=most, fill_value=size)
             some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
-            part = difference.at[index].get(mode="fill", fill_value=0)
-            return self.family.statistics(some, None, part, prototypes)
+            return added(some, difference.at[index].get(mode="fill", fill_value=0))
 
         def many() -> PyTree:
-            return self.family.statistics(samples, None, difference, prototypes)
+            return added(samples, difference)
+
+        def added(samples: PyTree, membership: Array) -> PyTree:
+            none = jnp.zeros((membership.shape[0], 0), membership.dtype)
+            aligned = jax.vmap(self.energy.aligned)(none, samples)
+            pixel_weight = jax.vmap(self.energy.pixel_weight)(none, samples)
+            return self.family.statistics(aligned, pixel_weight, membership, prototypes)
 
         return jax.lax.cond(jnp.sum(moved, dtype=jnp.int32) <= most, few, many)
 

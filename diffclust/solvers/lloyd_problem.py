@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from diffclust import _validation
-from diffclust._random import numpy_generator, split_key
+from diffclust._random import key_data_template, key_of, numpy_generator, split_key
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
@@ -28,12 +28,11 @@ from diffclust.solvers.lloyd_run import (
     check_penalty,
     clusters_of,
     means_of_aligned,
-    rounding_of,
     run_pass,
     state_template,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
-from diffclust.solvers.result import Callback, Outcome, Progress, Status
+from diffclust.solvers.result import Callback, Outcome, Progress, Status, best_restart
 from diffclust.solvers.seeding import distances_to_seeds, kmeans_plus_plus, random_assignments
 from diffclust.solvers.split_merge import SplitMerge, best_pairs, changed_clusters, try_split
 from diffclust.types import Key
@@ -242,7 +241,7 @@ class LloydProblem(AbstractProblem):
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
         in_restart, history = fit.stage == "restarts", fit.history or ()
-        number = fit.restart if in_restart else int(np.argmin(fit.losses))
+        number = fit.restart if in_restart else best_restart(fit.losses)
         at = ("pass" if in_restart else "refine", number, len(history))
         losses = (history[-1] if history else None, fit.least)
 
@@ -289,8 +288,7 @@ class LloydProblem(AbstractProblem):
         return replace(fit, state=state, memory=memory, best=best, history=())
 
     def _restart_key(self, fit: LloydFit) -> Key:
-        key = jax.random.wrap_key_data(jax.device_put(np.asarray(fit.key)))
-        return split_key(key, self._num_restarts, fit.restart)
+        return split_key(key_of(fit.key), self._num_restarts, fit.restart)
 
     def _seeded(
         self, data: Data, chunks: Chunks, key: Key
@@ -349,10 +347,9 @@ class LloydProblem(AbstractProblem):
         """Ends a restart, and keeps the better one."""
         run, best = fit.run, fit.best
         assert run is not None
-        # Of equal losses the first: rounding, which depends on chunks and devices, does not choose.
-        if best is None or run.loss < best.loss - rounding_of(best.loss, run.learned):
-            best = run
         losses = (*fit.losses, run.loss)
+        if best_restart(losses) == len(fit.losses):
+            best = run
         fit = LloydFit(fit.key, best=best, restart=fit.restart + 1, losses=losses)
         if fit.restart < self._num_restarts:
             return fit
@@ -412,7 +409,7 @@ class LloydProblem(AbstractProblem):
     def template(self, description: Description, position: Position) -> PyTree:
         """Zeros in the place of every array that a snapshot at the position holds."""
         at = {**position, "run": None, "best": None}
-        fit, plan = LloydFit(jnp.zeros((2,), jnp.uint32), **at), self.plan
+        fit, plan = LloydFit(key_data_template(), **at), self.plan
         given = (self.solver, description.sample, plan.num_clusters, plan.penalty)
         coarse, fine = (
             state_template(*given, prepare=eqx.Partial(_prepare, self.solver, factor))

@@ -80,11 +80,13 @@ def learned_penalties(
         shared: Whether all clusters share their weights.
 
     Returns:
-        Weights of the penalty terms for each cluster.
+        Weights of the penalty terms for each cluster; those of the run where nothing is left to be
+        explained, so that no weights are the likeliest.
     """
     statistics = warp_statistics(solver, chunks, run)
     hyperparameters: Hyperparameters = estimate_noise(statistics, run.learned.clusters.penalty)
     # The posterior moves with the weights: a few inner steps settle it under these warps.
     for _ in range(5):
         hyperparameters = em_step(statistics, hyperparameters, shared=shared)
-    return hyperparameters.weights
+    weights, is_known = hyperparameters.weights, jnp.all(jnp.isfinite(hyperparameters.weights))
+    return jnp.where(is_known, weights, run.learned.clusters.penalty)

@@ -2,8 +2,9 @@
 
 import dataclasses
 import enum
+import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -11,6 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from diffclust.prototypes import Learned
+
+_ROUNDING = 1e-5
 
 
 class Status(enum.Enum):
@@ -32,6 +35,24 @@ class Status(enum.Enum):
     MAX_PASSES = "max_passes"
     SOLVED = "solved"
     PREDICTED = "predicted"
+
+
+def best_restart(losses: Sequence[float]) -> int:
+    """The restart that is kept: the one of least loss, of equal ones the first.
+
+    Losses are equal up to rounding, which depends on chunks and devices, and does not choose.
+
+    Args:
+        losses: The loss of each restart.
+
+    Returns:
+        Its number.
+    """
+    best = 0
+    for number, loss in enumerate(losses):
+        if loss < losses[best] and not math.isclose(loss, losses[best], rel_tol=_ROUNDING):
+            best = number
+    return best
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust.parallel.chunks import Batch, Chunks
+from diffclust.parallel.exported import exported_jit
 from diffclust.prototypes import Clusters, Learned
 from diffclust.prototypes.base import column
 from diffclust.solvers.base import Memory
@@ -104,7 +105,7 @@ def _half_weights(
 # Lloyd's algorithm.
 
 
-@eqx.filter_jit
+@exported_jit
 def _halved(
     solver: Lloyd,
     samples: PyTree,
@@ -262,7 +263,7 @@ def _moved(leaves: list[Array], place: int, length: Array, slope: Array) -> list
     return [*leaves[:place], moved, *leaves[place + 1 :]]
 
 
-@eqx.filter_jit
+@exported_jit
 def propose_splits(
     solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None
 ) -> SplitProposals:
@@ -341,7 +342,7 @@ def propose_splits(
     return SplitProposals(gains, cost, loss, children)
 
 
-@eqx.filter_jit
+@exported_jit
 def apply_split_merge(
     state: GradientState, children: PyTree, split: Int[Array, ""], removed: Int[Array, ""]
 ) -> GradientState:

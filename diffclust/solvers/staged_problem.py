@@ -6,10 +6,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from diffclust._random import key_data_template, key_of
 from diffclust.parallel.data import Data, Description, HostRows
 from diffclust.parallel.in_flight import Chunkwise, all_rows
 from diffclust.solvers.driver import AbstractProblem, Position, State
@@ -93,8 +93,7 @@ class StagedProblem(AbstractProblem):
         return len(state.position["stages"]) == len(self._stages)
 
     def _context(self, data: Data, arrays: StagedArrays, callback: Callback) -> Context:
-        key = jax.random.wrap_key_data(jax.device_put(np.asarray(arrays.key)))
-        return Context(data, key, arrays.results, callback)
+        return Context(data, key_of(arrays.key), arrays.results, callback)
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
         """Computes one stage, or one chunk of it."""
@@ -149,6 +148,5 @@ class StagedProblem(AbstractProblem):
             for stage, arrays in position["stages"].items()
         }
         rows = position["rows"]
-        return StagedArrays(
-            jnp.zeros((2,), jnp.uint32), results, None if rows is None else HostRows((blank(rows),))
-        )
+        kept = None if rows is None else HostRows((blank(rows),))
+        return StagedArrays(key_data_template(), results, kept)

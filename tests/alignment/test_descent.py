@@ -17,9 +17,10 @@ from diffclust.alignment import (
     PreconditionedLBFGS,
     Stage,
 )
+from diffclust.alignment.base import or_incumbent
 from diffclust.energies import TransformedDistance
 from diffclust.prototypes import Clusters
-from diffclust.transforms import Affine, ThinPlateSpline, compose
+from diffclust.transforms import Affine, Identity, ThinPlateSpline, compose
 from tests.registry import QUICK, Gain
 
 SPLINE = ThinPlateSpline((2, 3))
@@ -269,3 +270,25 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         Descent(())
     with pytest.raises(ValueError, match="candidates must be at least 2"):
         Descent(candidates=1)
+
+
+@pytest.mark.parametrize("count", [2, None])
+def test_no_cluster_is_taken_twice_where_energies_are_infinite(count: int | None) -> None:
+    energy = TransformedDistance(Identity())
+    prototypes = np.array([0.1, 1e30, 1e30], np.float32)[:, None, None, None]
+    sample = np.zeros((1, 1, 1), np.float32)
+    start = nowhere(energy)
+    result = align(
+        NoAlignment(candidates=count), energy, sample, clusters(prototypes, energy), start
+    )
+    np.testing.assert_array_equal(result.cluster, [0, 1, 2][:count])
+    np.testing.assert_allclose(result.energy, [0.01, np.inf, np.inf][:count], rtol=1e-6)
+
+
+def test_every_candidate_keeps_the_better_of_new_and_remembered_params() -> None:
+    energy, sample = TransformedDistance(Gain(1)), jnp.ones((1, 1, 1))
+    among = Clusters(jnp.full((3, 1, 1, 1), 2.0), jnp.zeros((3, 1)))
+    params = jnp.asarray([[0.5], [0.5], [0.5]])
+    start = Alignment(jnp.asarray([2, 0]), jnp.asarray([[0.1], [0.9]]), jnp.zeros(2))
+    kept = or_incumbent(energy, sample, among, jnp.arange(3), params, start)
+    np.testing.assert_allclose(kept, [[0.9], [0.5], [0.5]])

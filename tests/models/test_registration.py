@@ -33,6 +33,7 @@ from tests.models.cuts import quick_alignments
 from tests.models.test_di_spectral import by_bending
 from tests.registration.test_colours import Stored
 from tests.registration.test_images import blobs
+from tests.registry import blobs as draw_blobs
 from tests.storage.test_snapshots import Breaking, Broken
 
 KEY = jax.random.key(0)
@@ -498,3 +499,18 @@ def test_every_method_registers_predicts_restores_and_is_saved(method, tmp_path)
     assert back.shape == images.shape
     # On each image's own ground, in its own colours.
     assert np.abs(back - images).mean() < 0.7 * np.abs(nothing - images).mean()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_images_in_a_list_are_those_of_an_array(nested: bool) -> None:
+    images = draw_blobs(40, 14, 12)
+    model = KMeans(2, register="auto", **FEW)
+    given = images.tolist() if nested else [*images]
+    wanted = model.fit(images, key=KEY)
+    result = model.fit(given, key=KEY, prototypes=None)
+    np.testing.assert_array_equal(result.assignments, wanted.assignments)
+    assert result.model == wanted.model
+    with pytest.raises(ValueError, match="must have the fitted shape"):
+        result.predict(images[:, :-1].tolist())
+    again = model.fit(given, key=KEY, prototypes=wanted.prototypes.tolist())
+    assert again.prototypes.shape == wanted.prototypes.shape

@@ -93,3 +93,10 @@ def test_masked_values_are_missing(key: jax.Array) -> None:
         actual = SeriesKMeans(2, warps=False).fit(given, key=key)
         np.testing.assert_array_equal(actual.assignments, expected.assignments)
         assert actual.loss == expected.loss
+
+
+def test_series_without_velocities_are_refused() -> None:
+    series = np.tile(np.arange(7.0), (3, 1))
+    series[1, [1, 2, 4, 5]] = np.nan
+    with pytest.raises(ValueError, match="index 1 have too few velocities"):
+        SeriesKMeans(2, representation="srvf").fit(series, key=jax.random.key(0))

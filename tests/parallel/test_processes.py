@@ -20,6 +20,7 @@ import pytest
 from diffclust.cli.options import ProcessOptions
 from diffclust.data.folder import load_folder
 from diffclust.parallel import data_mesh, start_processes
+from diffclust.parallel.data import Data
 from diffclust.parallel.processes import (
     allgather_rows,
     own_rows,
@@ -312,3 +313,30 @@ def test_a_killed_process_ends_all_and_the_fit_goes_on(tmp_path: Path, victim: i
     assert [each[0] for each in resumed] == [0, 0], resumed
     assert "going on from" in resumed[0][2]
     assert len(json.loads((out / "summary.json").read_text())["restarts"]) == 12
+
+
+def test_samples_of_small_shares_weigh_less_in_batches() -> None:
+    class Share(Data):
+        counts = property(lambda self: self.shares)
+        own = property(lambda self: self.place)
+        all_weights = property(lambda self: np.ones(sum(self.shares)))
+
+    # Each process gives two samples to a batch, of 9 and of 3.
+    for shares, places, wanted in (
+        ((9, 3), (slice(0, 9), slice(9, 12)), (1.5, 0.5)),
+        ((5, 4), (slice(0, 5), slice(5, 9)), (1.0, 1.0)),
+    ):
+        Share.shares = shares
+        for place, weight in zip(places, wanted, strict=True):
+            Share.place = place
+            batch = Share(np.zeros((place.stop - place.start, 2), np.float32)).take(
+                np.arange(place.start, place.start + 2)
+            )
+            np.testing.assert_allclose(batch.weight, weight)
+
+
+def test_orders_of_processes_and_passes_differ() -> None:
+    order = BatchOrder((30, 30), 60, jax.random.key(0))
+    passes = [order.batch(number) for number in range(3)]
+    orders = {tuple(half % 30) for each in passes for half in (each[:30], each[30:])}
+    assert len(orders) == 6

@@ -531,3 +531,14 @@ def test_an_optimiser_with_decay_leaves_weights_of_penalties() -> None:
     state = step(solver, state, Batch(jnp.asarray(images), jnp.ones(6)))
     np.testing.assert_array_equal(state.learned.clusters.penalty, clusters.penalty)
     assert not np.array_equal(state.learned.clusters.prototype, clusters.prototype)
+
+
+def test_a_batch_that_weighs_nothing_moves_nothing(key: jax.Array) -> None:
+    solver, learned, batch = hard(key)
+    state = solver.init(learned)
+    rate = jnp.asarray(1e-2)
+    state, _ = solver.step(state, batch, None, rate)
+    after, _ = solver.step(state, Batch(batch.samples, jnp.zeros(12)), None, rate)
+    chex.assert_trees_all_equal(after.learned, state.learned)
+    chex.assert_trees_all_equal(after.moments, state.moments)
+    assert int(after.step) == 2

@@ -13,24 +13,30 @@ import sklearn.cluster
 from hypothesis import strategies
 from jax.sharding import PartitionSpec
 
+from diffclust._random import checked_key
 from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.data import load_digits
-from diffclust.energies import TransformedDistance
-from diffclust.models import KMeans
+from diffclust.energies import AbstractSampleEnergy, TransformedDistance
+from diffclust.models import AffineInvariantKMeans, KMeans
+from diffclust.parallel import Data
 from diffclust.parallel.chunks import Batch, Chunks, cut
 from diffclust.prototypes import Clusters, MeanImages, Sums, UnitNormImages
 from diffclust.solvers import (
     FitError,
     Lloyd,
     LloydPlan,
+    LloydProblem,
     LloydState,
     Memory,
     Outcome,
     SplitMerge,
     Status,
     Stopping,
+    best_restart,
     lloyd_iterations,
+    lloyd_run,
 )
+from diffclust.solvers import run as drive
 from diffclust.solvers.lloyd_run import sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 from tests.fits import fit_prototypes
@@ -419,3 +425,104 @@ def test_loss_that_is_no_number_is_an_error() -> None:
     samples[3] = 1e30
     with pytest.raises(FitError, match="pass 0: the loss is (nan|inf)"):
         KMeans(2).fit(samples, key=jax.random.key(0), prototypes=samples[:2])
+
+
+class Observed(AbstractSampleEnergy):
+    """Squared distances over what was observed: a sample's second channel says where."""
+
+    num_params = num_penalties = 0
+    family = MeanImages()
+
+    def bind(self, sample):
+        def energy(params, sample, clusters):
+            del params
+            difference = (sample[..., :1] - clusters.prototype[..., :1]) ** 2
+            return jnp.sum(difference * sample[..., 1:])
+
+        return energy
+
+    def unaligned(self, sample, clusters):
+        return jax.vmap(lambda c: self.bind(sample)(None, sample, c))(clusters)
+
+    def coarser(self, sample, factor, *, sigma=None):
+        raise NotImplementedError
+
+    def penalties(self, params):
+        return jnp.zeros((0,), params.dtype)
+
+    def aligned(self, params, sample):
+        del params
+        return sample
+
+    def pixel_weight(self, params, sample):
+        del params
+        return sample[..., 1:]
+
+
+def test_sums_that_are_kept_weigh_pixels_as_new_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    samples = blobs(60)[..., :1]
+    seen = (rng.random(samples.shape) < 0.5).astype(np.float32)
+    samples = np.concatenate([samples * seen, seen], axis=3)
+    solver = Lloyd(Observed(), NoAlignment())
+    runs = []
+    for large in (1 << 30, 1):
+        monkeypatch.setattr(lloyd_run, "_LARGE", large)
+        runs.append(run(solver, samples, samples[:4], 30, Stopping(8, None)))
+    assert len(runs[0].history) == 8
+    np.testing.assert_allclose(runs[1].history, runs[0].history, rtol=1e-5)
+
+
+@hypothesis.given(strategies.lists(strategies.floats(-1e3, 1e3), min_size=1, max_size=6))
+def test_of_restarts_that_end_alike_the_first_is_kept(losses: list[float]) -> None:
+    best = best_restart(losses)
+    least = min(losses)
+    assert losses[best] - least <= len(losses) * 1e-5 * max(map(abs, losses))
+    # Rounding does not choose.
+    assert best_restart(
+        [loss * (1 + 1e-7 * (i % 3)) for i, loss in enumerate([*losses] * 2)]
+    ) < len(losses)
+    assert best_restart([np.inf, *losses]) > 0
+
+
+def test_one_set_of_samples_serves_several_problems() -> None:
+    samples, key, plan = (
+        3.0 * blobs(20),
+        jax.random.key(0),
+        LloydPlan(3, (), 1, Stopping(3, 0.0), SplitMerge(rounds=0)),
+    )
+    shared = Data(samples, chunk_size=20)
+    for family in (MeanImages(), UnitNormImages()):
+        solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), family)
+        alone = Data(samples, chunk_size=20)
+        losses = [
+            drive((LloydProblem(solver, plan),), data, key).history for data in (shared, alone)
+        ]
+        assert losses[0] == losses[1]
+
+
+def test_penalties_of_a_perfect_fit_stay_as_they_are() -> None:
+    images = np.repeat(blobs(3), 4, axis=0)
+    model = AffineInvariantKMeans(3, penalty_rounds=1, unit_norm=False, num_restarts=1)
+    result = model.fit(images, key=jax.random.key(0), prototypes=images[::4])
+    np.testing.assert_allclose(result.loss, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (0, "not int"),
+        (jax.random.split(jax.random.key(0)), r"not key<fry>\[2\]"),
+        (jax.random.key(0, impl="rbg"), "not key<rbg>"),
+        (np.zeros(3, np.uint32), r"not uint32\[3\]"),
+    ],
+)
+def test_what_is_no_key_is_refused(key: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"key must be a random key.*{message}"):
+        checked_key(key)
+
+
+def test_keys_of_the_older_kind_are_the_same() -> None:
+    images, model = blobs(12), KMeans(2, num_restarts=1)
+    old, new = (model.fit(images, key=f(3)) for f in (jax.random.PRNGKey, jax.random.key))
+    np.testing.assert_array_equal(old.prototypes, new.prototypes)
