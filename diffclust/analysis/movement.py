@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from diffclust import _validation, metrics
 from diffclust.alignment import NoAlignment
 from diffclust.analysis.common_start import BASELINE, seeds_of
+from diffclust.analysis.nuisances import EXPLAINED, NUISANCES, nuisances_explained
 from diffclust.image_source import Images, ImageSource
 from diffclust.methods import METHODS, plural
 from diffclust.models.base import Result
@@ -62,20 +63,27 @@ def movement(
         - `kmeans_ari`: the adjusted Rand index with scikit-learn's K-means from the same start; or,
           where that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with that
           of at most 2,000 of the images as they came and as they were registered;
-        - `start_kept`: the share of images that are still in the cluster they began in.
+        - `start_kept`: the share of images that are still in the cluster they began in;
+        - `place_explained`, `size_explained`, `lightness_explained`: the share of the variance of
+          where figures lie in the images as they came, of how large they are, and of how light
+          images are, that lies between clusters; where it varies.
 
-        Nothing but the last for samples that are no images, and for plain methods that move none.
+        Nothing but the last four for plain methods that move none, and but `start_kept` for samples
+        that are no images.
     """
     figures: dict[str, float] = {}
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
     method = result.model.descriptor
     moves = method.moves != "nothing" or method.solver == "graph" or result.model.registers
-    if method.sample_kind != "image" or not moves:
+    if method.sample_kind != "image":
         return figures
     every = _validation.images_or_source(images)
     chosen = np.unique(np.linspace(0, len(every) - 1, _MAX_SAMPLES).astype(int))
     part = np.asarray(every[chosen])
+    figures |= nuisances_explained(part, result.assignments[chosen])
+    if not moves:
+        return figures
     if result.model.registers:
         frame = cast(AbstractImageModel, result.model).prototype_frame
         params = jnp.asarray(frame.params_of(part)[:, -Affine().num_params :])
@@ -209,7 +217,8 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         A sentence for each figure that is there, with a hint where alignment did next to nothing.
     """
     nouns, sentences = plural(noun), []
-    if "registration_displacement" in figures:
+    is_registered = "registration_displacement" in figures
+    if is_registered:
         moved = figures["registration_displacement"]
         hint = ": next to nothing" if moved < _SMALL["displacement"] else ""
         sentences.append(f"Registration moved {nouns} by {_pixels(moved)} on average{hint}.")
@@ -228,6 +237,13 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         )
     if any(figures.get(name, 0.0) >= _SAME_ARI for name in ("kmeans_ari", "raw_kmeans_ari")):
         sentences.append("These are nearly its clusters: the method added next to nothing.")
+    for name, what in NUISANCES.items():
+        if (share := figures.get(f"{name}_explained", 0.0)) >= EXPLAINED:
+            remedy = "" if is_registered else " Registration takes it out."
+            sentences.append(
+                f"{share:.0%} of the variance of {what} lies between clusters: they may be of "
+                f"nothing else.{remedy}"
+            )
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
     return " ".join(sentences)

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
+import scipy.stats
+from hypothesis import strategies
 from sklearn import cluster
 
 from diffclust import metrics
 from diffclust.analysis import describe_movement, movement
+from diffclust.analysis.nuisances import explained_variance
 from diffclust.data import open_stream
 from diffclust.models import (
     MODELS,
@@ -38,13 +42,18 @@ def fitted(images: Any, key: jax.Array, **start: Any) -> Result:
     return model.fit(images, key=key, **start)
 
 
+def of_alignment(figures: dict[str, float]) -> set[str]:
+    """The names of figures that do not say what clusters are of."""
+    return {name for name in figures if not name.endswith("_explained")}
+
+
 def test_moved_bars(key: jax.Array) -> None:
     images = bars(24, 3)
     result = fitted(images, key)
     actual = movement(result, images, key=key)
     assert 1.0 < actual["displacement"] < 6.0
     assert actual["gain"] > 0.3
-    assert set(actual) == {"displacement", "gain", "kmeans_ari"}
+    assert of_alignment(actual) == {"displacement", "gain", "kmeans_ari"}
     assert "next to nothing" not in describe_movement(actual)
 
 
@@ -52,7 +61,8 @@ def test_moved_bars(key: jax.Array) -> None:
 def test_one_cluster_is_compared_with_no_method(key: jax.Array) -> None:
     images = bars(8, 3)
     model = AffineInvariantKMeans(1, num_restarts=1, max_passes=2)
-    assert set(movement(model.fit(images, key=key), images, key=key)) == {"displacement", "gain"}
+    figures = movement(model.fit(images, key=key), images, key=key)
+    assert of_alignment(figures) == {"displacement", "gain"}
 
 
 def test_bars_that_stand_still(key: jax.Array) -> None:
@@ -80,7 +90,7 @@ def test_a_start_whose_images_weigh_nothing_is_their_mean(key: jax.Array) -> Non
 def test_methods_that_move_nothing(key: jax.Array) -> None:
     images = bars(8, 1)
     result = KMeans(2, num_restarts=1).fit(images, key=key)
-    assert movement(result, images, key=key) == {}
+    assert of_alignment(movement(result, images, key=key)) == set()
     assert describe_movement({}) == ""
 
 
@@ -91,7 +101,7 @@ def test_prototypes_that_are_moved(key: jax.Array) -> None:
     model = TransformationInvariantKMeans(2, transforms="col-aff", training=training)
     result = model.fit(images, key=key)
     figures = movement(result, images, key=key)
-    assert set(figures) == {"prototype_displacement", "gain", "raw_kmeans_ari"}
+    assert of_alignment(figures) == {"prototype_displacement", "gain", "raw_kmeans_ari"}
     # Of the affine steps' params alone; colours move no pixel.
     params = result.outcome.assignment.params
     assert params.shape[1] == 2 + Affine().num_params
@@ -115,7 +125,7 @@ def test_a_mixture_gains_density(key: jax.Array) -> None:
     settings = {"transforms": "aff", "training": training}
     result = MODELS["dti-gmm"].from_settings({"num_clusters": 2, **settings}).fit(images, key=key)
     figures = movement(result, images, key=key)
-    assert set(figures) == {"prototype_displacement", "log_density_gain", "raw_kmeans_ari"}
+    assert of_alignment(figures) == {"prototype_displacement", "log_density_gain", "raw_kmeans_ari"}
     assert "nats to the log density of each" in describe_movement(figures)
 
 
@@ -140,7 +150,7 @@ def test_graphs_tell_of_registration_and_of_plain_kmeans(key: jax.Array, name: s
     figures = movement(result, images, key=key)
     aligned = {"displacement", "gain"} if name == "di-spectral" else set()
     always = {"registration_displacement", "raw_kmeans_ari", "registered_kmeans_ari"}
-    assert set(figures) == always | aligned
+    assert of_alignment(figures) == always | aligned
     assert 0.5 < figures["registration_displacement"] < 8.0
     views = {"raw": images, "registered": result.registered(images)}
     for view, array in views.items():
@@ -157,7 +167,8 @@ def test_a_graph_that_adds_nothing_says_so(key: jax.Array) -> None:
     images = bars(24, 0)
     model = ProjectedScatteringSpectralClustering(2, register="none", **SPECTRAL)
     figures = movement(model.fit(images, key=key), images, key=key)
-    assert figures == {"raw_kmeans_ari": pytest.approx(1.0)}
+    assert of_alignment(figures) == {"raw_kmeans_ari"}
+    assert figures["raw_kmeans_ari"] == pytest.approx(1.0)
     assert "the method added next to nothing" in describe_movement(figures)
 
 
@@ -169,4 +180,58 @@ def test_streamed_images(key: jax.Array, tmp_path: Path) -> None:
     for name in ("displacement", "gain"):
         assert streamed[name] == pytest.approx(resident[name], rel=1e-3)
     # Not from the same start: k-means++ of all would read them all again.
-    assert set(streamed) == {"displacement", "gain", "raw_kmeans_ari"}
+    assert of_alignment(streamed) == {"displacement", "gain", "raw_kmeans_ari"}
+
+
+def squares(places: np.ndarray, sides: np.ndarray, light: np.ndarray) -> np.ndarray:
+    """A square in each image of 30 × 40 pixels, of a contrast of a half."""
+    images = np.tile(light[:, None, None, None], (1, 30, 40, 2)).astype(np.float32)
+    for image, (x, y), side in zip(images, places, sides, strict=True):
+        image[y : y + side, x : x + side] += 0.5
+    return images
+
+
+@pytest.mark.parametrize("what", ["place", "size", "lightness"])
+def test_clusters_of_a_nuisance_are_said_to_be(what: str, key: jax.Array) -> None:
+    rng = np.random.default_rng(0)
+    groups = np.arange(40) % 2
+    places, light = 12 + rng.integers(-2, 3, (40, 2)), rng.uniform(0.2, 0.25, 40)
+    sides = rng.integers(5, 7, 40)
+    if what == "place":
+        places[:, 0] += 12 * groups
+    elif what == "size":
+        sides += 8 * groups
+        places -= (sides // 2)[:, None]
+    else:
+        light += 0.2 * groups
+    images = squares(places, sides, light)
+    result = KMeans(2, num_restarts=1).fit(images, key=key, assignments=groups)
+    figures = movement(result, images, key=key)
+    named = {"place": "where figures lie", "size": "how large", "lightness": "how light"}
+    assert figures[f"{what}_explained"] > 0.9
+    text = describe_movement(figures)
+    for name, words in named.items():
+        assert (words in text) == (name == what)
+    assert "Registration takes it out." in text
+    assert "Registration takes it out." not in describe_movement(
+        {**figures, "registration_displacement": 1.0}
+    )
+
+
+def test_what_hardly_varies_is_not_compared(key: jax.Array) -> None:
+    images = squares(np.full((10, 2), 10), np.full(10, 8), np.full(10, 0.1))
+    images[::2, 0, 0] += 0.01
+    result = KMeans(2, num_restarts=1).fit(images, key=key)
+    assert movement(result, images, key=key) == {}
+
+
+@hypothesis.given(strategies.integers(0, 99), strategies.integers(2, 5))
+def test_explained_variance_is_that_of_an_analysis_of_variance(seed: int, groups: int) -> None:
+    rng = np.random.default_rng(seed)
+    assignments = np.concatenate([np.arange(groups), rng.integers(0, groups, 30)])
+    values = rng.normal(size=len(assignments)) + assignments * rng.uniform(0, 2)
+    share = explained_variance(values[:, None], assignments)
+    statistic = scipy.stats.f_oneway(*[values[assignments == k] for k in range(groups)]).statistic
+    freedom = (groups - 1) / (len(values) - groups)
+    np.testing.assert_allclose(share, statistic * freedom / (1 + statistic * freedom))
+    assert explained_variance(np.ones((4, 2)), np.arange(4)) == 0.0
