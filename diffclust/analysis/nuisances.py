@@ -11,7 +11,7 @@ _FAINT = 0.2
 """The share of the strongest contrast below which a pixel belongs to the ground."""
 
 EXPLAINED = 0.75
-"""The share of a variance from which clusters may be of nothing else; of kinds of digits it is .68 at
+"""The share of a variance from which clusters may be of nothing else; digits' kinds have .68 at
 most."""
 
 NUISANCES = {
