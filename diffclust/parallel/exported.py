@@ -88,12 +88,13 @@ def exported_jit(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     return run
 
 
-def _is_elsewhere(arrays: list[jax.Array]) -> bool:
+def _is_elsewhere(arrays: list[Any]) -> bool:
     """Whether several devices, another one than the first, or a larger program have the arrays."""
     first = {jax.local_devices()[0]}
     if jax.config.values["jax_default_device"] not in (None, *first):
         return True
-    return any(isinstance(array, Tracer) or array.devices() != first for array in arrays)
+    placed = (array for array in arrays if isinstance(array, jax.Array))
+    return any(isinstance(array, Tracer) or array.devices() != first for array in placed)
 
 
 def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:

@@ -33,7 +33,7 @@ def in_another_process() -> None:
 IMAGES = np.random.default_rng(0).random((12, 8, 8), np.float32)
 MODELS = {
     "lloyd": DeformationInvariantKMeans.from_settings(
-        {"num_clusters": 2, "register": "none", "num_restarts": 1, "landmarks": (2, 2)}
+        {"num_clusters": 3, "register": "none", "num_restarts": 1, "landmarks": (2, 2)}
     ),
     "gradient": DTIKMeans.from_settings(
         {"num_clusters": 2, "register": "none", "transforms": "col", "steps": (2, 2, 1)}
@@ -92,6 +92,8 @@ def test_arrays_are_no_part_of_a_program_and_shapes_are(folder: Path) -> None:
             TransformedDistance(Affine()).aligned(params, rows[3]),
             atol=1e-6,
         )
+    # Arrays of NumPy's are placed first.
+    np.testing.assert_array_equal(moved(np.zeros(6, np.float32), IMAGES[..., None]), rows)
     assert len([*folder.iterdir()]) == 1
     moved(jnp.zeros((6,)), rows[:5])
     assert len([*folder.iterdir()]) == 2
