@@ -300,3 +300,21 @@ def gaussian_window(
             "give a wider one"
         )
     return jnp.asarray(weights[..., None], dtype=dtype)
+
+
+def block_means(
+    images: Float[np.ndarray, "n height width channels"], most: int
+) -> Float[np.ndarray, "n rows columns channels"]:
+    """Means of square blocks of pixels, the smallest that leave at most so many a side.
+
+    Args:
+        images: Images, on the host.
+        most: Blocks along the longer side, at most.
+
+    Returns:
+        The means; of what is missing of blocks at the right and the lower edge it is as if black.
+    """
+    side = -(-max(images.shape[1:3]) // most)
+    for axis in (1, 2):
+        images = np.add.reduceat(images, np.arange(0, images.shape[axis], side), axis=axis)
+    return (images / side**2).astype(np.float32)

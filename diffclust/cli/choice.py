@@ -149,7 +149,12 @@ class Fitter:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
         with staged_file(self.folder / _METADATA, overwrite=True) as file:
             file.write_text(json.dumps(about), "utf-8")
-        self._frame = self._frame_of(make_model(max(fits, key=lambda fit: fit.clusters)))
+        try:
+            self._frame = self._frame_of(make_model(max(fits, key=lambda fit: fit.clusters)))
+        except BaseException:
+            if not self.has_fits:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def _frame_of(self, model: AbstractModel) -> dict[str, Any]:
         """The frame of all fits, where frames are tried: one, so that losses can be compared."""

@@ -152,7 +152,8 @@ def _parse(arguments: list[str]) -> Options:
         words = [
             word
             for before, word in itertools.pairwise(arguments)
-            if not word.startswith("-") and (not before.startswith("-") or before in flags)
+            if not word.startswith("-")
+            and (not before.startswith("-") or before in flags or "=" in before)
         ]
         source = [] if name == "align" else words[:1]
         method = _method_in(arguments, source, kinds[name].method)

@@ -78,7 +78,8 @@ def new_folder(
     """
     target = check_target(out, kind=kind, is_one=is_one, overwrite=overwrite)
     for path in inputs:
-        if os.path.exists(path) and Path(os.path.realpath(path)).is_relative_to(target):
+        is_read = not is_name(path) and os.path.exists(path)
+        if is_read and Path(os.path.realpath(path)).is_relative_to(target):
             raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
     return staged(target, replace=overwrite)
 
@@ -492,9 +493,16 @@ class SavedStates:
 
     def is_done(self) -> bool:
         """Whether the fit is to be resumed although it is finished."""
-        # With --overwrite the run may be the one that the interrupted fit is to replace.
-        replaces = self._options.overwrite and self._has_states()
-        return self._options.resume and is_run(self._out) and not replaces
+        if not (self._options.resume and is_run(self._out)):
+            return False
+        if self._options.overwrite:
+            # The run may be another one, or the one that the interrupted fit is to replace.
+            try:
+                self._check_finished()
+            except ValueError:
+                return False
+            return not self._has_states()
+        return True
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -522,7 +530,7 @@ class SavedStates:
             raise
         finally:
             if not self._has_states():
-                self.remove()
+                self._remove_states()
 
     def snapshots(self, dataset: Collection, arguments: Mapping[str, np.ndarray]) -> SnapshotFolder:
         """Opens the snapshots of a fit; to be entered within `locked`.
@@ -563,6 +571,12 @@ class SavedStates:
 
     def remove(self) -> None:
         """Removes the states, unless another fit uses them, and what a killed process left."""
+        self._remove_states()
+        if self._options.resume and self._out.exists():
+            remove_staged(self._out)
+
+    def _remove_states(self) -> None:
+        """Removes the states alone, unless another fit uses them."""
         # Renamed first: states without their mark would pass for those of any fit.
         # A name may be too long for more.
         removed = self._folder.with_name(f".{self._folder.name[:50]}.removed")
@@ -575,8 +589,6 @@ class SavedStates:
         except OSError:
             pass
         shutil.rmtree(removed, ignore_errors=True)
-        if self._options.resume and self._out.exists():
-            remove_staged(self._out)
 
 
 def remove_staged(out: Path) -> None:

@@ -161,7 +161,7 @@ def loader_arguments(
     chosen = {name: getattr(options, name) for name in ("split", "skip_bad", "limit", "seed")}
     if isinstance(like, Result):
         *size, channels = like.given_shape or like.sample_shape
-        if like.model.makes_grey:
+        if like.model.makes_grey and channels != 1:
             channels = None
         if (mask := getattr(like.model, "mask", None)) is not None:
             size = mask_size(mask)  # registration may have enlarged the images

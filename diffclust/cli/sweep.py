@@ -46,7 +46,10 @@ _OWN = ("clusters", "grids")
 _TRIED = (*_OWN, "settings", "as_published", "chunk_size")
 """What a finished sweep is compared by, beside what was read."""
 
-_READ = ("source", "split", "limit", "size", "pad", "channels", "mask", "weights")
+_READ = (
+    *("source", "split", "limit", "size", "pad", "channels", "mask", "weights"),
+    *("rate", "seconds", "labels", "label_pattern", "skip_bad"),
+)
 """Options that say what was read."""
 
 
@@ -154,7 +157,7 @@ def sweep(options: Sweep) -> None:
                 choice = choose(fits, fitter, by_grid=by_grid)
                 bar.show("writing the report")
                 _write(folder, choice, dataset, options, bar)
-        except Exception:
+        except BaseException:
             if not fitter.has_fits:
                 shutil.rmtree(fitter.folder, ignore_errors=True)
             raise

@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -60,9 +61,20 @@ def decode_each(
         except FileError as error:
             return error
 
-    # Closed early, the map cancels what has not begun.
-    with ThreadPoolExecutor(max_workers=min(_MAX_THREADS, 2 * (os.cpu_count() or 1))) as pool:
-        yield from pool.map(attempt, items)
+    threads = min(_MAX_THREADS, 2 * (os.cpu_count() or 1))
+    with ThreadPoolExecutor(threads) as pool:
+        # As many as threads need: what is decoded waits in memory for what is slower.
+        ahead: deque[Future[np.ndarray | FileError]] = deque()
+        try:
+            for item in items:
+                ahead.append(pool.submit(attempt, item))
+                if len(ahead) > 2 * threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
 def decode_listed(

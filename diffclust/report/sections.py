@@ -21,6 +21,7 @@ from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name
 from diffclust.report.text import SCORES, count, escape, integer, percent
+from diffclust.sampling import block_means
 
 MOST_MAPPED = 2_000
 """Samples a map shows at most."""
@@ -30,6 +31,10 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 60
 
 _MOST_BYTES = 90_000
 """Of the prototypes of one row."""
+
+_LARGEST_WEBP, _STILLS_COUNT = 16_383, 4
+_MAP_SIDE = 64
+"""Pixels a side, at most, of images that are compared for the maps."""
 
 _TILE = 80
 """Pixels that the longer side of a prototype in a film has at least."""
@@ -70,10 +75,12 @@ def film_section(result: Result, film: Film | None) -> str:
     # Whole multiples of a small one's own size.
     factor = max(1, math.ceil(_TILE / max(height, width)))
     sheets = [_sheet(frame, unit, (width * factor, height * factor)) for frame in frames]
-    moments = np.unique(np.linspace(0, len(sheets) - 1, 4).round().astype(int)).tolist()
+    moments = np.unique(np.linspace(0, len(sheets) - 1, _STILLS_COUNT).round().astype(int)).tolist()
     width, height = sheets[0].size
     # Wide ones below each other, so that a telephone does not make their letters smaller still.
-    beside = 2 if width < _NARROW else 1
+    beside = 2 if width < _NARROW or _STILLS_COUNT * height > _LARGEST_WEBP else 1
+    if max(2 * width, 2 * height) > _LARGEST_WEBP:
+        return ""  # of thousands of clusters nothing could be seen
     stills = picture_uri(_tiled([sheets[i] for i in moments], beside), "webp", quality=75)
     prototypes = count(len(frames[-1].pictures), "prototype")
     first, last = frames[0].done, frames[-1].done
@@ -98,6 +105,7 @@ def _sheet(frame: Frame, unit: str, size: tuple[int, int]) -> Image.Image:
     small = max(size) % max(frame.pictures.shape[1:3]) == 0 and max(size) < 2 * _TILE
     resampling = Image.Resampling.NEAREST if small else Image.Resampling.BICUBIC
     columns = min(clusters, 5) if clusters <= 20 else min(8, math.ceil(math.sqrt(2 * clusters)))
+    columns = max(columns, math.ceil(math.sqrt(clusters / 2)))
     letters = max(14, round(_LETTERS * columns * (width + _GAP)))
     font, tiles = ImageFont.load_default(letters), []
     for cluster, pixels in enumerate(frame.pictures):
@@ -310,7 +318,9 @@ def _mapped(
     import sklearn.manifold  # noqa: F401
     from threadpoolctl import threadpool_limits
 
-    titles, images = zip(*versions, strict=True)
+    # One after the other: of large images there is room for few.
+    small = ((title, block_means(images, _MAP_SIDE)) for title, images in versions)
+    titles, images = zip(*small, strict=True)
     # Set once what each would set: threads that end in turn would leave it as it was not.
     with threadpool_limits(limits=1), ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(zip(titles, pool.map(partial(neighbour_map, seed=seed), images), strict=True))

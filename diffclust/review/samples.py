@@ -16,6 +16,7 @@ from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.sounds import encoded
 from diffclust.report.text import plain
+from diffclust.sampling import block_means
 
 _LONGEST_SIDE = 320
 """Pixels of a picture; larger ones are made smaller."""
@@ -140,7 +141,7 @@ class ReviewSamples:
         batches = (np.asarray(images[i : i + _BATCH_SIZE]) for i in starts)
         if self._registered is not None:
             batches = (np.asarray(self._registered(batch)) for batch in batches)
-        parts = map(_block_means, batches)
+        parts = (block_means(batch, _SMALL_SIDE) for batch in batches)
         return np.concatenate([part.reshape(len(part), -1) for part in parts])
 
     def nearest(self, sample: int, count: int) -> Int[np.ndarray, " m"]:
@@ -180,11 +181,3 @@ class ReviewSamples:
 
         second = KMeans(2, n_init=4, random_state=0).fit_predict(points) == 1
         return second if 2 * second.sum() <= len(second) else ~second
-
-
-def _block_means(images: Float[np.ndarray, "m height width channels"]) -> np.ndarray:
-    """Means of square blocks of pixels, at most `_SMALL_SIDE` a side; at the edge, their parts."""
-    side = -(-max(images.shape[1:3]) // _SMALL_SIDE)
-    for axis in (1, 2):
-        images = np.add.reduceat(images, np.arange(0, images.shape[axis], side), axis=axis)
-    return (images / side**2).astype(np.float32)

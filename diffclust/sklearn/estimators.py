@@ -23,6 +23,7 @@ from diffclust import _validation, models
 from diffclust._renamed import current_settings
 from diffclust.methods import Method, method_of
 from diffclust.models import AbstractModel, Result
+from diffclust.models.selection import IS_POSITIVE
 from diffclust.solvers import Assignment, ignore
 
 _SKLEARN_NAMES = {
@@ -46,6 +47,15 @@ def _of_one_length(series: Any) -> Any:
     return _validation.series(series, "X") if apart else series
 
 
+def _filled_up(series: np.ndarray, width: int) -> np.ndarray:
+    """Series with NaN behind them, so that each has so many numbers, where they have fewer."""
+    missing = max(0, width // max(1, math.prod(series.shape[2:])) - series.shape[1])
+    padding = [(0, 0), (0, missing), *[(0, 0)] * (series.ndim - 2)]
+    return np.pad(
+        series.astype(np.result_type(series, np.float32)), padding, constant_values=np.nan
+    )
+
+
 def _restored(result: Result, order: np.ndarray) -> Result:
     """A result of samples that were given in another order, in that in which they came.
 
@@ -54,7 +64,10 @@ def _restored(result: Result, order: np.ndarray) -> Result:
     outcome, back = result.outcome, np.argsort(order)
     learned = jax.tree.map(np.asarray, outcome.learned)
     assignment = jax.tree.map(lambda values: values[back], outcome.assignment)
-    outcome = dataclasses.replace(outcome, learned=learned, assignment=assignment)
+    extras = dict(outcome.extras)
+    if IS_POSITIVE in extras:
+        extras[IS_POSITIVE] = extras[IS_POSITIVE][back]
+    outcome = dataclasses.replace(outcome, learned=learned, assignment=assignment, extras=extras)
     return dataclasses.replace(result, outcome=outcome)
 
 
@@ -140,7 +153,10 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_min_features"] = self._least_features(model)
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
+            is_list = isinstance(X, list | tuple) and all(isinstance(x, np.ndarray) for x in X)
             X = _of_one_length(X)
+            if is_list and not reset:
+                X = _filled_up(np.asarray(X), self.n_features_in_)
         else:
             _validation.unmasked(X, "X")
         is_array = isinstance(X, np.ndarray | jax.Array)

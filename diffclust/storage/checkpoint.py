@@ -97,6 +97,7 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             or damaged, or it is in double precision while JAX's is off.
     """
     folder = _model_folder(Path(path))
+    refuse_patterns(folder)
     try:
         description = json.loads((folder / _DESCRIPTION).read_text("utf-8"))
         written, version = int(description["format"]), str(description["diffclust"])

@@ -117,8 +117,8 @@ def refuse_patterns(path: str | Path) -> None:
     special = {"[", "*"} | ({"\\"} if os.sep == "/" else set())
     if found := sorted(special & {*os.path.abspath(path)}):
         raise ValueError(
-            f"nothing can be saved in {str(path)!r}: the path of that folder has {found[0]} in it, "
-            "which orbax takes for a pattern; give another folder"
+            f"nothing can be saved in or read from {str(path)!r}: the path of that folder has "
+            f"{found[0]} in it, which orbax takes for a pattern; give it another path"
         )
 
 

@@ -144,3 +144,20 @@ def test_broken_off_fits_are_replaced_on_request(run: Run) -> None:
     status, _, err = run("fit", *options, "--overwrite")
     assert (status, err) == (0, "")
     assert "run.partial" not in entries()
+
+
+def test_another_run_is_replaced_though_it_is_finished(run: Run) -> None:
+    given = ("fit", "images.npz", "--method", "kmeans", "--restarts", "1", "--out", "run")
+    assert run(*given, "-k", "2")[0] == 0
+    status, out, err = run(*given, "-k", "3", "--overwrite", "--resume")
+    assert (status, "finished run" in out, err) == (0, False, "")
+    assert json.loads(Path("run/summary.json").read_text())["k"] == 3
+    status, out, _ = run(*given, "-k", "3", "--overwrite", "--resume")
+    assert (status, "finished run" in out) == (0, True)
+
+
+def test_a_set_is_not_the_folder_of_its_name(run: Run) -> None:
+    given = ("fit", "digits", "--limit=20", "-k=2", "--method=kmeans", "--restarts=1")
+    for more in ((), ("--overwrite",)):
+        status, _, err = run(*given, "--out", "digits", *more)
+        assert (status, err) == (0, "")

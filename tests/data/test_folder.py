@@ -2,6 +2,7 @@
 
 import os
 import struct
+import time
 import zlib
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from diffclust.data import DataError, PaddedSize, load, load_folder, open_stream
+from diffclust.data.folder import decode_each
 from tests.data.bad_files import check_refused_or_skipped
 
 
@@ -403,3 +405,18 @@ def test_settings_out_of_range(folder, options, message):
         load_folder(folder, **options)
     with pytest.raises(DataError, match=message):
         load(folder, **options)
+
+
+def test_little_is_decoded_ahead() -> None:
+    decoded = []
+
+    def decode(number: int) -> np.ndarray:
+        decoded.append(number)
+        return np.full(1, number)
+
+    results = decode_each(decode, range(2000))
+    first = [int(next(results)[0]) for _ in range(3)]
+    time.sleep(0.1)
+    assert first == [0, 1, 2]
+    assert len(decoded) < 200
+    assert [int(result[0]) for result in results] == [*range(3, 2000)]

@@ -28,10 +28,12 @@ from diffclust.models import (
     Result,
     ScatteringKMeans,
 )
+from diffclust.plotting import Film, Frame
 from diffclust.prototypes import Clusters, Learned
-from diffclust.report import write_report
+from diffclust.report import sections, write_report
 from diffclust.report.fit import _settings
 from diffclust.report.images import align_samples
+from diffclust.report.sections import film_section
 from diffclust.report.selection import select, select_bridges
 from diffclust.report.text import duration, escape, number
 from diffclust.solvers.result import Assignment, Outcome, Status
@@ -572,3 +574,27 @@ def test_settings_say_what_was_used(name: str) -> None:
     for setting in expected.keys() & used.keys():
         if model.settings()[setting] is None:
             assert used[setting] == expected[setting]
+
+
+class Recorded(Film):
+    """Four moments of so many prototypes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        pictures = np.random.default_rng(0).integers(0, 255, (count, 4, 4, 1), np.uint8)
+        self.recorded = tuple(Frame(done, pictures) for done in range(4))
+
+    def frames(self, result: models.Result) -> tuple[Frame, ...]:
+        del result
+        return self.recorded
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_film_is_no_larger_than_a_picture_may_be(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = np.random.default_rng(0).uniform(size=(4, 2, 2, 1))
+    result = KMeans(2, num_restarts=1, max_passes=1).fit(images, key=jax.random.key(0))
+    assert 'class="film"' in film_section(result, Recorded(count))
+    monkeypatch.setattr(sections, "_LARGEST_WEBP", 400)
+    assert film_section(result, Recorded(count)) == ""

@@ -319,3 +319,22 @@ def test_distances_that_overflow_are_refused() -> None:
     for method in (model.predict, model.transform, model.score):
         with pytest.raises(ValueError, match="finite distance from the samples at index 3, 5"):
             method(rows)
+
+
+def test_shorter_series_are_filled_up_as_those_that_were_fitted() -> None:
+    rng = np.random.default_rng(0)
+    series = [rng.normal(size=length) for length in (12, 11, 12, 10)]
+    estimator = sklearn.SeriesKMeans(2, n_init=1, max_iter=2).fit(series)
+    shorter = [one[:9] for one in series]
+    labels = estimator.predict(shorter)
+    whole = [np.append(one, [np.nan] * 3) for one in shorter]
+    np.testing.assert_array_equal(labels, estimator.predict(np.stack(whole)))
+    with pytest.raises(ValueError, match="features"):
+        estimator.predict([np.zeros(13)])
+
+
+def test_what_was_left_out_is_known_in_the_order_of_the_samples() -> None:
+    X = np.random.default_rng(0).normal(size=(12, 3))
+    weight = np.where(np.arange(12) % 3 == 0, 0.0, 1.0)
+    estimator = sklearn.KMeans(2, random_state=0).fit(X, sample_weight=weight)
+    np.testing.assert_array_equal(estimator.result_.outcome.extras["is_positive"], weight)
