@@ -150,3 +150,16 @@ def test_the_evidence_of_a_fit_is_that_of_its_last_pass() -> None:
         evidence_of(dataclasses.replace(result, model=stiff), DIGITS.images)
     with pytest.raises(ValueError, match="no penalised warps"):
         evidence_of(dataclasses.replace(result, model=KMeans(3)), DIGITS.images)
+
+
+def test_a_film_shows_registered_images() -> None:
+    images = np.zeros((12, 20, 24, 3), np.float32)
+    for number, image in enumerate(images):
+        image[4 : 10 + number % 2 * 5, 5:9] = [0.9, 0.3, 0.2]
+    model, film = KMeans(2, num_restarts=1, register="upright", ground="colour"), Film()
+    result = model.fit(images, key=jax.random.key(0), callback=film)
+    frames = film.frames(result)
+    assert {frame.pictures.shape for frame in frames} == {result.prototypes.shape}
+    assert result.prototypes.shape[3] == 1
+    own = displayable(result.prototypes[0], own_range=True)
+    np.testing.assert_array_equal(frames[-1].pictures[0], own)

@@ -223,6 +223,37 @@ def test_hidden_pixels_are_no_ink():
     assert np.abs(place(jnp.asarray(spoilt)) - place(jnp.asarray(image))).max() > 0.1
 
 
+@pytest.mark.parametrize("ink", ["none", "light", "dark", "colour", "keep"])
+@pytest.mark.parametrize("frame", ["none", *FRAMES])
+def test_hidden_pixels_say_nothing_in_any_frame(frame, ink):
+    image = 0.2 + 0.6 * np.repeat(blobs(24, 20, 1, shift=(0.2, 0.1)), 3, axis=2)
+    if ink == "dark":
+        image = 1.0 - image
+    spoilt, mask = image.copy(), np.ones((24, 20))
+    spoilt[5:9, 14:18], mask[5:9, 14:18] = np.array([1.0, 0.0, 0.3]), 0.0
+    hiding = Frame(frame, ink, mask=mask)
+    np.testing.assert_allclose(seen(hiding, spoilt), seen(hiding, image), atol=1e-5)
+
+
+@hypothesis.given(sizes, seeds, shifts, st.floats(-0.1, 0.1), st.floats(-0.1, 0.1))
+def test_a_ground_that_changes_evenly_is_taken_out_of_frames(size, seed, shift, across, down):
+    height, width = size
+    image = 0.3 + 0.4 * blobs(height, width, seed, shift=shift)
+    slope = across * np.linspace(-1, 1, width) + down * np.linspace(-1, 1, height)[:, None]
+    there = (image + slope[..., None]).astype(np.float32)
+    frame = Frame("upright", "light")
+    np.testing.assert_allclose(seen(frame, there), seen(frame, image), atol=0.08)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+@pytest.mark.parametrize("frame", FRAMES)
+def test_a_turned_figure_is_another(frame, turns):
+    image = np.zeros((32, 32, 1), np.float32)
+    image[6:26, 10:13] = image[22:26, 10:22] = 1.0
+    turned = np.ascontiguousarray(np.rot90(image, turns))
+    assert np.abs(seen(Frame(frame), image) - seen(Frame(frame), turned)).max() > 0.5
+
+
 @pytest.mark.parametrize("frame", FRAMES)
 def test_a_figure_cut_by_the_border_is_registered_by_what_is_seen_of_it(frame):
     whole = blobs(48, 48, 3, shift=(0.3, -0.1))
