@@ -102,7 +102,7 @@ def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:
     assert _folder is not None
     try:
         words = "\0".join((*_described((function, call)), *_surroundings()))
-    except _UnknownError:
+    except (_UnknownError, RecursionError, ValueError):
         return function(*call[0], **call[1])
     arrays, rest = eqx.partition(call, eqx.is_array)
     leaves, tree = jax.tree.flatten(arrays)
@@ -120,7 +120,11 @@ def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:
             return flat
 
         structs = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-        program, result = jax.export.export(jax.jit(traced))(*structs), results[-1]
+        try:
+            program, result = jax.export.export(jax.jit(traced))(*structs), results[-1]
+        except (ValueError, NotImplementedError):
+            # It calls something that JAX does not export, or is at fault itself.
+            return function(*call[0], **call[1])
         with contextlib.suppress(OSError, ImportError, NotImplementedError, pickle.PicklingError):
             _write(file, program, result)
     given, (places, others) = program.call(*leaves), result
@@ -150,10 +154,11 @@ def _code() -> str:
 
 def _surroundings() -> Iterator[str]:
     """All else that a program depends on."""
-    yield from (_code(), jax.default_backend(), str(np.finfo(float)))
-    for name in sorted(jax.config.values):
+    yield from (_code(), jax.default_backend())
+    values = jax.config.values  # within a context those of the context
+    for name in sorted(values):
         if not name.startswith(("jax_compilation_cache", "jax_persistent_cache", "jax_explain")):
-            yield f"{name}={jax.config.values[name]}"
+            yield f"{name}={values[name]}"
 
 
 def _described(value: Any, *, constant: bool = False) -> Iterator[str]:

@@ -113,6 +113,25 @@ def test_where_nothing_can_be_written_nothing_is_kept(folder: Path) -> None:
     assert moved(jnp.zeros((6,)), jnp.asarray(IMAGES[..., None])).shape == (12, 8, 8, 1)
 
 
+def test_what_cannot_be_exported_is_traced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("a custom call without compatibility guarantees")
+
+    monkeypatch.setattr(jax.export, "export", lambda *_: refuse)
+    rows = jnp.asarray(IMAGES[..., None])
+    np.testing.assert_array_equal(moved(jnp.zeros(6), rows), rows)
+    assert not [*folder.iterdir()]
+
+
+def test_another_configuration_is_another_program(folder: Path) -> None:
+    rows = jnp.asarray(IMAGES[..., None])
+    for precision in (None, "float32", "bfloat16"):
+        in_another_process()
+        with jax.default_matmul_precision(precision):
+            moved(jnp.zeros(6), rows)
+    assert len([*folder.iterdir()]) == 3
+
+
 def test_slopes_go_through_programs_that_could_be_kept() -> None:
     rows = jnp.asarray(IMAGES[..., None])
     slope = jax.grad(lambda params: jnp.sum(moved(params, rows) ** 2))(0.1 * jnp.ones(6))
