@@ -106,13 +106,14 @@ def or_incumbent(
     """
     candidates = clusters.take(index)
     energies = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
-    if start.cluster.shape[0] == 0:
-        return params
-    same = index[:, None] == start.cluster[None]
-    known, place = jnp.any(same, axis=1), jnp.argmax(same, axis=1)
-    warm = jnp.where(known[:, None], start.params[place], params)
-    is_better = energies(warm, sample, candidates) < energies(params, sample, candidates)
-    return jnp.where(is_better[:, None], warm, params)
+    best, least = params, energies(params, sample, candidates)
+    for place in range(start.cluster.shape[0]):
+        same = (index == start.cluster[place])[:, None]
+        warm = jnp.where(same, start.params[place][None], params)
+        value = energies(warm, sample, candidates)
+        best = jnp.where((value < least)[:, None], warm, best)
+        least = jnp.minimum(value, least)
+    return best
 
 
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
