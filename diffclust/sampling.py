@@ -312,7 +312,7 @@ def block_means(
         most: Blocks along the longer side, at most.
 
     Returns:
-        The means; of what is missing of blocks at the right and the lower edge it is as if black.
+        The means. Blocks that the right or the lower edge cuts count as black where they are cut.
     """
     side = -(-max(images.shape[1:3]) // most)
     for axis in (1, 2):

@@ -68,8 +68,8 @@ def movement(
           where figures lie in the images as they came, of how large they are, and of how light
           images are, that lies between clusters; where it varies.
 
-        Nothing but the last four for plain methods that move none, and but `start_kept` for samples
-        that are no images.
+        Plain methods that move nothing have the last four alone, and samples that are no images
+        `start_kept` alone.
     """
     figures: dict[str, float] = {}
     if assignments is not None:

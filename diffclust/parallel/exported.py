@@ -102,7 +102,7 @@ def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:
     assert _folder is not None
     try:
         words = "\0".join((*_described((function, call)), *_surroundings()))
-    except (_UnknownError, RecursionError, ValueError):
+    except (_UnknownError, RecursionError, ValueError, TypeError):
         return function(*call[0], **call[1])
     arrays, rest = eqx.partition(call, eqx.is_array)
     leaves, tree = jax.tree.flatten(arrays)
@@ -170,6 +170,8 @@ def _described(value: Any, *, constant: bool = False) -> Iterator[str]:
         if isinstance(value, Tracer):
             raise _UnknownError
         array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise _UnknownError
         yield f"{array.dtype}{array.shape}{hashlib.sha256(array.tobytes()).hexdigest()}"
     elif isinstance(value, jax.Array):
         yield f"{value.aval.str_short()} {value.aval.weak_type}"
@@ -204,6 +206,6 @@ def _described(value: Any, *, constant: bool = False) -> Iterator[str]:
 
 def _name(value: type | FunctionType) -> str:
     """The name of a class or function of a known package."""
-    if value.__module__.split(".")[0] not in _KNOWN:
+    if (value.__module__ or "").split(".")[0] not in _KNOWN:
         raise _UnknownError
     return f"{value.__module__}.{value.__qualname__}"

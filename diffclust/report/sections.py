@@ -33,6 +33,8 @@ _MOST_BYTES = 90_000
 """Of the prototypes of one row."""
 
 _LARGEST_WEBP, _STILLS_COUNT = 16_383, 4
+"""Pixels a side that a WebP may have, and moments that stand for an animation."""
+
 _MAP_SIDE = 64
 """Pixels a side, at most, of images that are compared for the maps."""
 
