@@ -72,7 +72,7 @@ def _help_of(text: str, names: dict[str, str], *, turns_off: bool) -> str:
     text = re.sub(r" In Python [^.]*[.]", "", text)
     text = re.sub(r"(?<=[.] )None\b", "The default", text)
     text = re.sub(r"\bNone\b", "the default", text)
-    return re.sub("^Whether ", "Turn off: ", text) if turns_off else text
+    return re.sub("^Whether ", "Turn off what is done by default: ", text) if turns_off else text
 
 
 def _type_of(kind: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ together make an `InvariantDistance`. Write your own by subclassing `AbstractAli
 
 from diffclust.alignment.base import (
     AbstractAligner,
+    AbstractWithCandidates,
     Alignment,
     ClusterVariances,
     NoAlignment,
@@ -15,6 +16,7 @@ from diffclust.alignment.base import (
     check_candidates,
     check_samples,
     most_promising,
+    or_incumbent,
 )
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.grid_search import GridSearch
@@ -38,6 +40,7 @@ __all__ = [
     "DEFAULT_STAGES",
     "AbstractAligner",
     "AbstractMinimiser",
+    "AbstractWithCandidates",
     "Adjoint",
     "AfterAlignment",
     "Alignment",
@@ -59,4 +62,5 @@ __all__ = [
     "check_samples",
     "constant",
     "most_promising",
+    "or_incumbent",
 ]

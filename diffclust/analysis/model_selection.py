@@ -221,13 +221,14 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
     Raises:
         ValueError: If K is larger than that of the fit.
     """
-    arrays = (result.outcome.extras[name] for name in ("eigenvalues", "basis"))
-    embedding, most = SpectralEmbedding.of_basis(*arrays), result.model.num_clusters
+    extras, most = result.outcome.extras, result.model.num_clusters
+    embedding = SpectralEmbedding.of_basis(extras["eigenvalues"], extras["basis"])
     _validation.count(num_clusters, "num_clusters")
     if num_clusters > most:
         raise ValueError(f"num_clusters must be at most the {most} of the fit, not {num_clusters}")
-    if len(embedding.basis) != len(result.assignments):
+    if "scales" not in extras:
         return None
     vectors = embedding.leading(num_clusters + max(0, embedding.basis.shape[1] - most))
     restarts = result.model.num_restarts
-    return kmeans(vectors, num_clusters, key=key, num_restarts=restarts, warns=False)
+    weight = extras.get("weight")
+    return kmeans(vectors, num_clusters, key=key, num_restarts=restarts, weight=weight, warns=False)

@@ -75,17 +75,19 @@ def movement(
     if assignments is not None:
         figures["start_kept"] = float(np.mean(np.asarray(assignments) == result.assignments))
     method = result.model.descriptor
-    moves = method.moves != "nothing" or method.solver == "graph" or result.model.registers
+    is_registered = result.model.registers
+    moves = method.moves != "nothing" or method.solver == "graph" or is_registered
     if method.sample_kind != "image":
         return figures
     every = _validation.images_or_source(images)
     chosen = np.unique(np.linspace(0, len(every) - 1, _MAX_SAMPLES).astype(int))
     part = np.asarray(every[chosen])
-    figures |= nuisances_explained(part, result.assignments[chosen])
+    mask = getattr(result.model, "mask", None)
+    figures |= nuisances_explained(part, result.assignments[chosen], mask=mask)
     if not moves:
         return figures
-    if result.model.registers:
-        frame = cast(AbstractImageModel, result.model).prototype_frame
+    frame = cast(AbstractImageModel, result.model).prototype_frame if is_registered else None
+    if frame is not None and frame.place != "none":
         params = jnp.asarray(frame.params_of(part)[:, -Affine().num_params :])
         moved = _displacement(Affine(), params, *part.shape[1:3])
         figures["registration_displacement"] = float(moved)

@@ -297,7 +297,8 @@ def make_model(options: Fit) -> AbstractModel:
     if options.as_published:
         message = "has no settings as published; leave out --as-published"
         _require_ability(method, "published", message)
-        settings = {**cast(Any, model).as_published(options.clusters).settings(), **settings}
+        published = cast(Any, model).as_published(options.clusters, **options.settings)
+        settings = {**published.settings(), **settings}
     if options.start is not None:
         _require_ability(method, "takes_start", "cannot begin with clusters; leave out --start")
     if options.mask is not None:

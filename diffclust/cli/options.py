@@ -204,7 +204,7 @@ class Fit(_Clustering):
         overwrite: Replace the run that the folder holds, or a fit that was broken off.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         start: Folder of an earlier run of the same source with as many clusters; the fit begins
-            with those, whatever method found them.
+            with those, whatever method found them. Not for methods on features or graphs.
         checkpoint_every: Seconds between two saved states of a long fit.
         checkpoints_kept: How many saved states are kept; where the last one is damaged, the fit
             goes on from the one before.

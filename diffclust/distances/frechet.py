@@ -149,8 +149,8 @@ def fisher_rao_mean(
     def step(p: Gaussian, _: None) -> tuple[Gaussian, None]:
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
-        # A step that descends surely: the curvature is never below -1 / 4K.
-        stride = 1.0 / jnp.dot(weights, hessian_bound(lengths / (4.0 * scale) ** 0.5))
+        # A step that descends surely: the curvature is never below -1 / 2K.
+        stride = 1.0 / jnp.dot(weights, hessian_bound(lengths / (2.0 * scale) ** 0.5))
         move = jax.tree.map(lambda leaf: stride * _average(weights, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
 

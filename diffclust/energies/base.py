@@ -189,7 +189,7 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         if factor > 1 or sigma:
             raise ValueError(
                 f"samples of {type(self).__name__} have no levels of resolution; fit them without "
-                "coarse levels (coarser=1)"
+                "coarse levels (coarser=1, and Descent((Stage(20),)), whose stages have no blur)"
             )
         return sample
 

@@ -362,7 +362,8 @@ def _coarser(
     if flat:
         raise ValueError(
             f"an array of shape {flat[0]} has no levels of resolution: axes come first, channels "
-            "last; fit without coarse levels (coarsening=1, stages without blur)"
+            "last; fit without coarse levels (coarser=1, and Descent((Stage(20),)), whose stages "
+            "have no blur)"
         )
     return jax.tree.map(lambda leaf: low_pass(leaf, sigma=sigma, factor=factor), sample)
 

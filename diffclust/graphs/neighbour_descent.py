@@ -93,7 +93,8 @@ def nearest_neighbour_descent(
             fewer pairs.
         delta: δ; it ends where a round changes fewer than δKN neighbours.
         max_pairs: Most evaluations of the distance, times the number of samples; None for as many
-            as it takes. A round that would exceed it is not begun.
+            as it takes. A round that would exceed it is not begun, but for the first one, which
+            evaluates all candidates and at least K pairs a sample.
         callback: Called with what there is after every round, or None.
         mesh: Devices that share the pairs, or None for one.
         **settings: `chunk_size` and `report` of `pair_distances`.
@@ -123,6 +124,7 @@ def nearest_neighbour_descent(
     evaluations = 1 if ways == "forward" else 2
     rng = numpy_generator(key)
     most = max(1, round(sample_rate * wanted))
+    candidates = None if candidates is None else np.asarray(candidates)
     pairs = _first_pairs(candidates, count, wanted, unordered, rng)
     evaluate = partial(pair_distances, distance, samples, samples, mesh=mesh, **settings)
     evaluated = np.zeros(0, np.int64)

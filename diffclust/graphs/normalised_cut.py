@@ -71,7 +71,7 @@ def refined_cut(
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
     """
-    graph = checked_graph(graph).tocsr()
+    graph, assignments = checked_graph(graph).tocsr(), np.asarray(assignments)
     _validation.within(assignments, graph.shape[0], num_clusters, "assignments", "sample")
     labels = np.array(assignments, np.int64)
     cut, gain, target = _best_moves(graph, labels, num_clusters)
@@ -142,7 +142,7 @@ def strongest_bridges(
     Returns:
         Pairs of samples, the strongest edge first; every sample is in one of them at most.
     """
-    edges = scipy.sparse.triu(graph, k=1).tocoo()
+    edges, assignments = scipy.sparse.triu(graph, k=1).tocoo(), np.asarray(assignments)
     across = np.flatnonzero((assignments[edges.row] != assignments[edges.col]) & (edges.data > 0))
     across = across[np.argsort(-edges.data[across], kind="stable")]
     seen: set[int] = set()

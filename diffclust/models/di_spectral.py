@@ -21,7 +21,8 @@ from diffclust.graphs.neighbours import neighbours_of
 from diffclust.graphs.refine import CandidateDistances, Direction, arranged
 from diffclust.image_source import Images
 from diffclust.models.graph import by_root, distance_of
-from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations, rotation_in
+from diffclust.models.images import rotation_in
+from diffclust.models.kmeans import DeformationInvariantKMeans, after_rotations
 from diffclust.models.settings import Register, SplineSettings, values_of
 from diffclust.models.spectral import AbstractGraphModel
 from diffclust.models.staged import reporter
@@ -78,7 +79,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def _rotation(self) -> Rotation | None:
-        return rotation_in(self.alignment_model().parts())
+        return rotation_in(self.energy())
 
     @property
     def _frames(self) -> tuple[Frame, ...]:
@@ -239,5 +240,7 @@ def unit_norm(images: np.ndarray) -> np.ndarray:
     Returns:
         The scaled images.
     """
+    # By powers of two, so that no digit changes, whether or not the float's range holds squares.
+    images = np.ldexp(images, -np.frexp(np.abs(images).max((1, 2, 3), keepdims=True))[1])
     norm = np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
     return images / np.where(norm > 0, norm, 1.0)

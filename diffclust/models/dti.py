@@ -11,13 +11,14 @@ from diffclust.models.settings import (
     MixtureSettings,
     PrototypeWarpSettings,
     PublishedSettings,
-    Training,
 )
 
 _PUBLISHED: dict[str, Any] = {
     "transforms": "aff-morpho-tps",
     "backbone": "residual-batch-norm",
-    "training": Training(epochs=(50, 100, 50, 80, 20), split_merge=False, refill_every=50),
+    "epochs": (50, 100, 50, 80, 20),
+    "split_merge": False,
+    "refill_every": 50,
 }
 """What both DTI models share of the paper's settings (Sec. 4.2) and the authors' configuration."""
 
@@ -70,7 +71,10 @@ class DTIKMeans(AbstractDTIModel):
             added to gradients of losses that are summed over pixels, as Eq. 4 says (the authors'
             code takes their mean); heads begin with the weights of He et al.; Adam counts steps for
             all weights, not from when a transform joins; prototypes begin as different images;
-            ResNet-18 has shortcuts without weights.
+            ResNet-18 has shortcuts without weights; maps of coordinates that follow each other are
+            composed, and the prototype is sampled once; the morphological map is blended with none,
+            by one more number that is predicted, and its window begins as a disc (Eq. 6); the
+            network reads intensities between -1 and 1.
 
     References:
         Monnier et al., DTI clustering, Eq. 4, Sec. 4.
@@ -125,7 +129,7 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, AbstractGradientModel
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """Descent from where the image's last one ended; of new images nothing is remembered."""
+        """Descent from where the image's last one ended; in the end four times as long, anew."""
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
 
 

@@ -147,6 +147,11 @@ class AbstractGradientModel(AbstractImageModel):
 
     def __check_init__(self):
         """Refuses transforms and objectives that mean nothing."""
+        if "rot" in self.transform_names:
+            raise ValueError(
+                'transforms must not have "rot", which may mirror, as no gradient step does; take '
+                '"turn"'
+            )
         self.energy()
         if self.own_objective is not None and self.training.shortlist is not None:
             raise ValueError(

@@ -6,14 +6,14 @@ import math
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from diffclust import _validation
-from diffclust.energies import TransformedDistance, TransformedPrototype
+from diffclust.energies import AbstractPairEnergy, TransformedDistance, TransformedPrototype
 from diffclust.image_source import Images, blanked
 from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
@@ -31,6 +31,7 @@ from diffclust.registration import (
 )
 from diffclust.solvers import Outcome
 from diffclust.transforms import (
+    AbstractSequence,
     AbstractSpatialTransform,
     AbstractTransform,
     Rotation,
@@ -63,7 +64,7 @@ _STEADY, _STEADIER = 0.8, 0.1
 """Stability below which other frames are tried, and by how much these must be steadier."""
 
 _MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
-"""Images that frames are tried on, their values, and how many images for each cluster at least."""
+"""Images that frames are tried on, values in memory, and images for each cluster at least."""
 
 _SIDE_JUDGED, _MOST_REMEMBERED = 128, 8
 """Side of which larger images are averaged down for it, and how many trials are remembered."""
@@ -96,12 +97,17 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
     Attributes:
         mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
             black to the model. None for all; see `diffclust.masks`.
-        auto_register: What `register="auto"` means on a plain ground; `"auto"` for the mean over
-            frames.
     """
 
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
-    auto_register: ClassVar[Register] = "upright"
+
+    @property
+    def auto_register(self) -> Register:
+        """What `register="auto"` means on a plain ground; `"auto"` for the mean over frames.
+
+        Images that are turned by any angle have no slant in common, and are placed.
+        """
+        return "upright" if rotation_in(self.energy()) is None else "place"
 
     @property
     def frame(self) -> Frame:
@@ -352,6 +358,33 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return map_in_chunks(energy.aligned, outcome.chunk_size, params, images)
 
 
+def steps_of(energy: AbstractPairEnergy) -> tuple[AbstractTransform, ...]:
+    """The transforms of an energy, one after another.
+
+    Args:
+        energy: An energy.
+
+    Returns:
+        The parts of its transform; none where it has no transform.
+    """
+    if not isinstance(energy, TransformedDistance | TransformedPrototype):
+        return ()
+    whole = energy.transform
+    return whole.transforms if isinstance(whole, AbstractSequence) else (whole,)
+
+
+def rotation_in(energy: AbstractPairEnergy) -> Rotation | None:
+    """The rotation by any angle among the transforms of an energy.
+
+    Args:
+        energy: An energy.
+
+    Returns:
+        The first; None where there is none.
+    """
+    return next((part for part in steps_of(energy) if isinstance(part, Rotation)), None)
+
+
 def check_transforms(transforms: Iterable[AbstractTransform], images: Images) -> None:
     """Refuses images with fewer pixels a side than a spline has landmarks, or of another aspect.
 
@@ -458,10 +491,15 @@ def _examples(given: Data, images: Images, may_shrink: bool) -> tuple[np.ndarray
     height, width, channels = images.shape[1:]
     side = max(1, max(height, width) // _SIDE_JUDGED) if may_shrink else 1
     side = min(side, height, width)
-    most = max(1, min(_MOST_JUDGED, _MOST_VALUES // (height * width * channels)))
-    chosen = np.asarray(images[given.evenly_spaced(most)])
     rows, columns = height // side, width // side
-    squares = chosen[:, : rows * side, : columns * side].reshape(
-        -1, rows, side, columns, side, channels
-    )
-    return squares.mean((2, 4)) if side > 1 else chosen, side
+    most = max(1, min(_MOST_JUDGED, _MOST_VALUES // (rows * columns * channels)))
+    index, at_once = given.evenly_spaced(most), max(1, _MOST_VALUES // (height * width * channels))
+
+    def averaged(chosen: np.ndarray) -> np.ndarray:
+        whole = chosen[:, : rows * side, : columns * side]
+        squares = whole.reshape(-1, rows, side, columns, side, channels)
+        return squares.mean((2, 4)) if side > 1 else chosen
+
+    starts = range(0, max(1, len(index)), at_once)
+    parts = [averaged(np.asarray(images[index[start : start + at_once]])) for start in starts]
+    return np.concatenate(parts), side

@@ -29,7 +29,6 @@ from diffclust.models.images import AbstractImageModel, check_transforms
 from diffclust.models.settings import (
     PassSettings,
     PublishedSettings,
-    Register,
     SplineSettings,
     WarpSettings,
 )
@@ -183,6 +182,11 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
     """A clustering of images by prototypes that are fitted by Lloyd's algorithm."""
 
+    @property
+    def has_unit_norm(self) -> bool:
+        """As the family says."""
+        return self.family().removes_scale
+
 
 class KMeans(AbstractPrototypeModel):
     """Ordinary K-means in pixel space: no transform, plain means.
@@ -218,15 +222,17 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
         boundary: What lies outside an image.
         pixel_weights: What pixels weigh: all the same (`"uniform"`), or the mean of their areas
-            before and after the warp (`"jacobian"`), which makes the distance of a warp that can
-            be inverted symmetric.
+            before and after the warp (`"jacobian"`). The energy of a map is then that of its
+            inverse with sample and prototype exchanged; the least distance over splines stays
+            asymmetric.
         penalty_rounds: Rounds in which the penalty weights are learned from the images by their
             evidence; 0 keeps the given ones, which must be positive to be learned.
         penalty_per_cluster: Whether every cluster learns penalty weights of its own.
         learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
             and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
             used, for the most promising clusters.
-        align_steps: Steps of Adam that align a sample, in each stage of a pass.
+        align_steps: Steps of Adam that align a sample, in each stage of a pass; only with
+            `learning_rate`.
 
     References:
         Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,
@@ -263,6 +269,16 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
     def descent(self) -> Descent:
         """The search for params, except for rotations."""
 
+    def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+        """With Adam, of as many steps as all passes took: nothing of new images is remembered."""
+        if self.learning_rate is None:
+            return super().solver_for(outcome, data)
+        *first, last = self.descent().stages
+        last = dataclasses.replace(last, steps=last.steps * len(outcome.history))
+        descent = dataclasses.replace(self.descent(), stages=(*first, last))
+        aligner = after_rotations(self.parts(), descent)
+        return dataclasses.replace(self.solver(), aligner=aligner), data
+
     def adam(self, **first: bool) -> Descent | None:
         """The paper's descent, a stage on blurred images and one on the images (App. 8).
 
@@ -277,11 +293,6 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         stages = (Stage(self.align_steps, blur=1 / 14, **first), Stage(self.align_steps))
         minimiser = OptaxMinimiser(_adam(self.learning_rate))
         return Descent(stages, candidates=None, minimiser=minimiser)
-
-    @property
-    def auto_register(self) -> Register:
-        """Placed where images are turned by any angle, for these have no slant in common."""
-        return "upright" if rotation_in(self.parts()) is None else "place"
 
     def solver(self) -> Lloyd:
         """With Adam, params are remembered for all clusters, as the paper counts them."""
@@ -313,11 +324,6 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         """The squared Euclidean distance after the transform."""
         weights = self.pixel_weights
         return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.pixel_mask)
-
-    @property
-    def has_unit_norm(self) -> bool:
-        """As `unit_norm` says."""
-        return self.unit_norm
 
     def family(self) -> AbstractPrototypeFamily:
         """Prototypes are means, of unit norm where that is asked for."""
@@ -383,9 +389,10 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate
             of 0.01. Of all grids in `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper
             keeps the fit of least distortion (Sec. 4.3), which takes 36 fits. What it leaves open:
-            each pass takes ten steps of affine maps on blurred images and ten of splines, from the
-            params that every image had with every cluster; Adam's moments begin anew; prototypes
-            follow after all images.
+            each pass takes ten steps of affine maps on blurred images, from no movement, and ten
+            of splines, from the better of these and the params that every image had with every
+            cluster; Adam's moments begin anew; prototypes follow after all images. New images are
+            aligned by as many steps of splines as all passes took. Runs begin by greedy k-means++.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.
@@ -465,18 +472,6 @@ def spatial_parts(transforms: str, names: tuple[str, ...], boundary: Boundary) -
     return tuple(part.spatial for part in sequence if part.spatial is not None)
 
 
-def rotation_in(transforms: Moves) -> Rotation | None:
-    """The rotation by any angle among transforms.
-
-    Args:
-        transforms: How images are moved, step by step.
-
-    Returns:
-        The first; None where there is none.
-    """
-    return next((part for part in transforms if isinstance(part, Rotation)), None)
-
-
 def after_rotations(transforms: Moves, descent: Descent) -> AbstractAligner:
     """An aligner that tries all angles before it descends.
 
@@ -487,9 +482,11 @@ def after_rotations(transforms: Moves, descent: Descent) -> AbstractAligner:
     Returns:
         The descent itself where there are no rotations.
     """
-    rotation = rotation_in(transforms)
+    rotation = next((part for part in transforms if isinstance(part, Rotation)), None)
     if rotation is None:
         return descent
     part = transforms.index(rotation) if len(transforms) > 1 else None
-    search = GridSearch(rotation.grid(64), part=part)
-    return Sequential(search, dataclasses.replace(descent, stages=descent.stages[-1:]))
+    followed = descent.candidates
+    search = GridSearch(rotation.grid(64), candidates=followed, part=part)
+    last = dataclasses.replace(descent, stages=descent.stages[-1:])
+    return Sequential(search, last, candidates=followed)

@@ -9,17 +9,16 @@ import numpy as np
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
 from diffclust.energies import AbstractSampleEnergy, TransformedDistance
-from diffclust.image_source import blanked
+from diffclust.image_source import ImageSource, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.methods import OWN, Method
 from diffclust.models.base import types_of
-from diffclust.models.images import check_transforms
+from diffclust.models.images import check_transforms, steps_of
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import Lloyd, LloydPlan, Outcome
-from diffclust.transforms import AbstractSequence
 
 
 class Clustering(AbstractPrototypeModel):
@@ -91,8 +90,8 @@ class Clustering(AbstractPrototypeModel):
         return self.coarser
 
     def validated(self, samples: Any, /) -> Any:
-        """Checks arrays with a common leading axis, or images that are to be registered."""
-        if self.registers:
+        """Checks arrays with a common leading axis, or images to be registered or streamed."""
+        if self.registers or isinstance(samples, ImageSource):
             return super().validated(samples)
         return _validation.samples(samples, finite=not self.has_missing)
 
@@ -102,9 +101,7 @@ class Clustering(AbstractPrototypeModel):
         energy = self.lloyd.energy
         if not isinstance(energy, TransformedDistance) or np.ndim(samples) != 4:
             return samples
-        whole = energy.transform
-        parts = whole.transforms if isinstance(whole, AbstractSequence) else (whole,)
-        check_transforms(parts, samples)
+        check_transforms(steps_of(energy), samples)
         if energy.mask is not None:
             check_mask_size(energy.mask, *samples.shape[1:3])
             samples = blanked(samples, mask_weights(energy.mask) == 0.0)

@@ -86,6 +86,13 @@ class AbstractSettings(eqx.Module):
         for field in dataclasses.fields(cls):
             if (group := _group(field)) is not None:
                 own = given.keys() & group.setting_types().keys()
+                if field.name in given:
+                    if own:
+                        raise ValueError(
+                            f"give settings of {field.name} by their names, such as "
+                            f"{min(own)}=, not {field.name}= as well"
+                        )
+                    continue
                 given[field.name] = group.from_settings({name: given.pop(name) for name in own})
         return cls(**given)
 
@@ -105,12 +112,17 @@ class PublishedSettings(eqx.Module):
 
         Args:
             num_clusters: K.
-            **settings: Settings that differ from the paper's.
+            **settings: Settings that differ from the paper's, those of groups by their own names,
+                such as `epochs`. `steps` and `max_steps` take the place of the paper's epochs.
 
         Returns:
             The model.
         """
-        return cls(num_clusters, **{**cls.published, **settings})  # pyright: ignore[reportCallIssue]
+        published = dict(cls.published)
+        if settings.keys() & {"steps", "max_steps"}:
+            published.pop("epochs", None)
+        given = {"num_clusters": num_clusters, **published, **settings}
+        return cls.from_settings(given)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _types_within(kind: Any) -> set[Any]:
@@ -235,7 +247,7 @@ class PrototypeWarpSettings(eqx.Module):
     Attributes:
         transforms: How prototypes may be moved, in the order in which it is learned: `aff`,
             `proj`, `tps`, `col`, `fullcol` and `morpho` joined by hyphens.
-        boundary: What lies outside a prototype.
+        boundary: What lies outside a prototype; to the morphological map it is black.
         landmarks: Landmark grid of splines.
         deformation_penalty: Weight of the sizes of deformations; the paper has none.
     """

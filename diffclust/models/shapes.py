@@ -148,6 +148,11 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
                 "centres='frechet' needs variances of each landmark and diagonal covariances, "
                 f"not variances={self.variances!r} and covariances={self.covariances!r}"
             )
+        if self.centres == "frechet" and self.distance == "alpha-divergence":
+            raise ValueError(
+                "centres='frechet' is not known of distance='alpha-divergence'; leave centres at "
+                "'mean'"
+            )
         if not -1.0 <= self.alpha <= 1.0:
             raise ValueError(f"alpha must lie between -1 and 1, not {self.alpha}")
         if not 0.0 < self.min_variance < 1.0:

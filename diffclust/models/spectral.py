@@ -187,7 +187,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
     def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
         """The model with its frame, ground and numbers; with representatives it has one view."""
         model = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
-        single = self.relative is None and self.by_representatives(given.num_samples)
+        single = self.relative is None and self.by_representatives(given.num_weighed)
         return dataclasses.replace(model, relative=False) if single else model
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
@@ -361,7 +361,7 @@ def stability_of_frame(
         register=register,
         ground=ground,
         canvas=model.canvas if register != "none" else None,
-    )
+    ).resolved(Data(images))
     data, results = Data(images), {}
     chunk_size = judge.chunk_size_for(judge.prepared_description(data.description))
     data, _ = judge.preprocess(dataclasses.replace(data, chunk_size=chunk_size))

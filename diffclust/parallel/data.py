@@ -210,6 +210,17 @@ class Data(Distributed):
         ones = np.ones(self.own.stop - self.own.start, self.dtype)
         return self.allgather(ones if self.weight is None else self.weight)
 
+    @property
+    def num_weighed(self) -> int:
+        """How many samples of all processes weigh something; all processes must ask."""
+        return len(self._weighed)
+
+    @property
+    def _weighed(self) -> Int[np.ndarray, " m"]:
+        """The indices of these among the samples of all processes."""
+        weight = np.ones(self.own.stop - self.own.start) if self.weight is None else self.weight
+        return np.flatnonzero(self.allgather(np.asarray(weight) > 0))
+
     def evenly_spaced(self, most: int) -> Int[np.ndarray, " m"]:
         """Some samples that stand for all, the same ones however many processes share them.
 
@@ -219,9 +230,7 @@ class Data(Distributed):
         Returns:
             The indices of this process's among its own; all processes must ask.
         """
-        own = self.own
-        weight = np.ones(own.stop - own.start) if self.weight is None else self.weight
-        some = np.flatnonzero(self.allgather(np.asarray(weight) > 0))
+        own, some = self.own, self._weighed
         chosen = some[np.linspace(0, len(some) - 1, min(len(some), most)).astype(np.int64)]
         return chosen[(chosen >= own.start) & (chosen < own.stop)] - own.start
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from diffclust.image_source import Images, mapped
+from diffclust import _validation
+from diffclust.image_source import Images, ImageSource, mapped
 from diffclust.linalg import product
 from diffclust.masks import as_mask, mask_weights
 from diffclust.parallel.chunks import largest_read
@@ -198,6 +199,7 @@ class Frame(eqx.Module):
         Returns:
             Registered images of the same kind.
         """
+        images = _floating(images)
         shape = self.shape(images.shape[1:])
         if self.is_identity and self.mask is None and shape == images.shape[1:]:
             return images
@@ -278,6 +280,7 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
     Returns:
         As `choose_ink` says; None where most images have no plain ground.
     """
+    images = _floating(images)
     return choose_ink(votes_of(images, mask=mask), images.shape[3])
 
 
@@ -318,6 +321,14 @@ def own_sides(
     return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 
+def _floating(images: Any) -> Images:
+    """Images of 8 or 16 bits as intensities in [0, 1], and grey ones with an axis of channels."""
+    known = isinstance(images, ImageSource) or (
+        np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating)
+    )
+    return images if known else _validation.images(images)
+
+
 def _evenly_spaced(count: int) -> Int[np.ndarray, " asked"]:
     """Some images that stand for a set."""
     return np.linspace(0, count - 1, min(count, MOST_ASKED)).astype(np.int64)
@@ -327,6 +338,7 @@ def _each(
     function: Callable[[Image], Array], images: Images, index: Int[np.ndarray, " m"] | None = None
 ) -> np.ndarray:
     """A function of one image for each of many, some at once."""
+    images = _floating(images)
     index = np.arange(len(images)) if index is None else index
     if not len(index):
         like = jax.ShapeDtypeStruct(images.shape[1:], jnp.result_type(float))

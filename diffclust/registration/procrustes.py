@@ -72,7 +72,7 @@ def centroid(
     shifted = configuration - first[None]
     if weight is None:
         return first + jnp.mean(shifted, axis=0)
-    share = weight.astype(configuration.dtype)
+    share = landmark_weights(weight, configuration)
     return first + product(share / jnp.sum(share), shifted)
 
 
@@ -204,8 +204,11 @@ def landmark_weights(weight: LandmarkWeights | None, like: Landmarks) -> Landmar
         One weight for each landmark.
 
     Raises:
-        ValueError: If there is another number of weights than of landmarks.
+        ValueError: If there is another number of weights than of landmarks, or coordinates are
+            whole numbers.
     """
+    if not jnp.issubdtype(like.dtype, jnp.floating):
+        raise ValueError(f"landmarks must be floating-point numbers, not {like.dtype}")
     if weight is None:
         return jnp.ones_like(like[:, 0])
     if weight.shape != like.shape[:1]:

@@ -145,7 +145,7 @@ class AbstractSolver(eqx.Module):
             warnings.warn(
                 f"{type(reduction).__name__} adds its offsets to the energies of {followed} of "
                 f"{count} clusters alone, those that {type(self.aligner).__name__} follows; give "
-                "the aligner candidates=None",
+                "the aligner candidates=None (of DTI models, leave shortlist out)",
                 stacklevel=2,
             )
 

@@ -105,6 +105,15 @@ def _half_weights(
 # Lloyd's algorithm.
 
 
+def _filled(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, "n ..."]:
+    """What was not observed, which is NaN, as the mean of what was."""
+    seen = ~jnp.isnan(values)
+    observed = jnp.where(seen, values, 0.0)
+    mean = jnp.tensordot(weight, observed, 1)
+    share = jnp.tensordot(weight, seen.astype(values.dtype), 1)
+    return jnp.where(seen, values, (mean / jnp.where(share > 0, share, 1.0))[None])
+
+
 @exported_jit
 def _halved(
     solver: Lloyd,
@@ -115,6 +124,7 @@ def _halved(
     cluster: Int[Array, ""],
 ) -> LloydState:
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
+    aligned = jax.tree.map(lambda leaf: _filled(leaf, weight), aligned)
     share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
         lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned

@@ -2,10 +2,10 @@
 
     python -m experiments.compositions.run [--seed 0] [--quick] [--limit 2000]
 
-On USPS: the flagship's graph with other distances in the place of the thin-plate-spline one, a
+On USPS: the graph of di-spectral with other distances in the place of the thin-plate-spline one, a
 clustering in scattering space after an affine alignment, and K-means and mixtures started from the
-flagship's assignments. On the skulls of rats: the same graph, judged by the Fisher–Rao distance of
-landmarks. Labels are used to score and for nothing else.
+assignments of di-spectral. On the skulls of rats: the same graph, judged by the Fisher–Rao distance
+of landmarks. Labels are used to score and for nothing else.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from experiments.di_spectral_ablation.run import judged_by
 from experiments.harness import arguments, data_file, finish
 
 NEIGHBOURS = (4, 5, 6, 7)
-"""The flagship's: one graph for each, of which the mean is cut."""
+"""As di-spectral: one graph for each, of which the mean is cut."""
 
 
 class Seen(NamedTuple):
@@ -67,7 +67,7 @@ class ThroughPrototype(AbstractDistance):
 
 
 def graph_rows(candidates, distance, samples, clusters, key, *, squared=True):
-    """The flagship's graph and cut, with candidates judged by any distance."""
+    """The graph and cut of di-spectral, with candidates judged by any distance."""
     judged = judged_by(distance, samples, candidates, squared=squared)
     return cut_mean_graph(judged, NEIGHBOURS, clusters, 4, key).points
 
@@ -88,7 +88,7 @@ def table(labels, rows):
 
 
 def with_images(data, key, steps):
-    """The flagship's graph judged in other ways, and other clusterings started from it."""
+    """The graph of di-spectral judged in other ways, and other clusterings started from it."""
     images, rows = data.images, {}
     tell = table(data.labels, rows)
     model = diffclust.DeformationInvariantSpectralClustering(10)
@@ -100,7 +100,7 @@ def with_images(data, key, steps):
         tell(f"graph: {name}", lambda: graph_rows(candidates, distance, samples, 10, key))
 
     bent = model.distance(exemplars)
-    graph("thin-plate splines (the flagship)", bent)
+    graph("thin-plate splines (di-spectral)", bent)
     weighed = dataclasses.replace(model.alignment_model().energy(), pixel_weights="jacobian")
     both_ways = InvariantDistance(weighed, model.aligner()).prepared(exemplars, bent.penalty)
     graph("splines, pixels weighed by the Jacobian", both_ways)

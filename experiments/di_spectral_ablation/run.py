@@ -1,4 +1,4 @@
-"""Which part of the flagship gives how much, on USPS and MNIST-test.
+"""Which part of di-spectral gives how much, on USPS and MNIST-test.
 
     python -m experiments.di_spectral_ablation.run [--seed 0] [--quick] [--limit N] [--plot FIGURE]
 

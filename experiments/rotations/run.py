@@ -91,7 +91,7 @@ def nearest_turned(images, count):
 
 
 def graph(images, key):
-    """The flagship's cut of neighbours that are sought and judged under rotations."""
+    """The cut of neighbours that are sought and judged under rotations."""
     units = unit_norm(images)
     near = nearest_turned(units, 15)
     energy = TransformedDistance(BENT)

@@ -82,10 +82,26 @@ def test_clusters_of_fewer_need_no_other_fit() -> None:
     assert adjusted_rand_score(clusters.assignments, digits.labels[chosen]) > 0.9
     with pytest.raises(ValueError, match="at most the 4 of the fit, not 5"):
         clusters_of_leading(fit, 5, key=key)
-    # As U-SPEC has it, of some representatives alone.
-    extras = {**fit.outcome.extras, "basis": fit.outcome.extras["basis"][:20]}
-    few = dataclasses.replace(fit, outcome=dataclasses.replace(fit.outcome, extras=extras))
-    assert clusters_of_leading(few, 2, key=key) is None
+    # Samples that weigh nothing draw no cluster.
+    weight = np.where(digits.labels[chosen] == 6, 1e-9, 1.0)
+    extras = {**fit.outcome.extras, "weight": weight}
+    weighed = dataclasses.replace(fit, outcome=dataclasses.replace(fit.outcome, extras=extras))
+    clusters = clusters_of_leading(weighed, 2, key=key)
+    assert clusters is not None
+    kept = weight == 1.0
+    assert adjusted_rand_score(clusters.assignments[kept], digits.labels[chosen][kept]) > 0.9
+
+
+@pytest.mark.slow
+def test_representatives_have_no_clusters_of_samples() -> None:
+    """Though there are as many of them."""
+    digits, key = load_digits(limit=60), jax.random.key(0)
+    model = dataclasses.replace(
+        MODEL, affinity="representatives", num_removed=(0,), num_angles=2, num_representatives=60
+    )
+    fit = model.fit(digits.images, key=key)
+    assert len(fit.outcome.extras["basis"]) == len(digits.images)
+    assert clusters_of_leading(fit, 2, key=key) is None
 
 
 def farthest_below_chord(ks: np.ndarray, losses: np.ndarray) -> int:

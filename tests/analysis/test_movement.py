@@ -13,7 +13,7 @@ from sklearn import cluster
 
 from diffclust import metrics
 from diffclust.analysis import describe_movement, movement
-from diffclust.analysis.nuisances import explained_variance
+from diffclust.analysis.nuisances import explained_variance, nuisances_explained
 from diffclust.data import open_stream
 from diffclust.models import (
     MODELS,
@@ -200,7 +200,7 @@ def test_clusters_of_a_nuisance_are_said_to_be(what: str, key: jax.Array) -> Non
     if what == "place":
         places[:, 0] += 12 * groups
     elif what == "size":
-        sides += 8 * groups
+        sides += 5 * groups
         places -= (sides // 2)[:, None]
     else:
         light += 0.2 * groups
@@ -225,6 +225,44 @@ def test_what_hardly_varies_is_not_compared(key: jax.Array) -> None:
     assert movement(result, images, key=key) == {}
 
 
+def test_many_clusters_explain_nothing_by_chance() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(500, 1))
+    shares = [explained_variance(values, rng.integers(0, 200, 500)) for _ in range(20)]
+    assert np.mean(shares) < 0.1
+    assert explained_variance(values, np.arange(500)) == 0.0
+    images = squares(rng.integers(2, 20, (9, 2)), np.full(9, 5), np.full(9, 0.2))
+    assert nuisances_explained(images, np.arange(9) % 5) == {}
+    assert nuisances_explained(images, np.arange(9) % 4)
+
+
+def test_what_a_mask_hides_is_no_nuisance() -> None:
+    """A stamp in one of two corners, and a figure that lies anywhere."""
+    rng, groups = np.random.default_rng(0), np.arange(40) % 2
+    images = squares(rng.integers(8, 20, (40, 2)), np.full(40, 5), np.full(40, 0.1))
+    for image, group in zip(images, groups, strict=True):
+        image[:6, 34 * group : 34 * group + 6] = 0.9 + 0.1 * group
+    assert nuisances_explained(images, groups)["place_explained"] > 0.75
+    mask = np.ones((30, 40))
+    mask[:6, :6] = mask[:6, -6:] = 0.0
+    hidden = nuisances_explained(images, groups, mask=mask)
+    assert hidden["place_explained"] < 0.1
+    # Figures hardly differ in lightness, whatever the unit.
+    assert set(nuisances_explained(255 * images, groups, mask=mask)) == set(hidden)
+
+
+def test_of_a_ground_that_is_taken_out_no_displacement_is_told(key: jax.Array) -> None:
+    rng, groups = np.random.default_rng(0), np.arange(40) % 2
+    places = 12 + rng.integers(-2, 3, (40, 2))
+    places[:, 0] += 12 * groups
+    images = squares(places, np.full(40, 6), np.full(40, 0.1))
+    model = KMeans(2, num_restarts=1, ground="dark")
+    result = model.fit(images, key=key, assignments=groups)
+    figures = movement(result, images, key=key)
+    assert "registration_displacement" not in figures
+    assert "Registration takes it out." in describe_movement(figures)
+
+
 @hypothesis.given(strategies.integers(0, 99), strategies.integers(2, 5))
 def test_explained_variance_is_that_of_an_analysis_of_variance(seed: int, groups: int) -> None:
     rng = np.random.default_rng(seed)
@@ -232,6 +270,7 @@ def test_explained_variance_is_that_of_an_analysis_of_variance(seed: int, groups
     values = rng.normal(size=len(assignments)) + assignments * rng.uniform(0, 2)
     share = explained_variance(values[:, None], assignments)
     statistic = scipy.stats.f_oneway(*[values[assignments == k] for k in range(groups)]).statistic
-    freedom = (groups - 1) / (len(values) - groups)
-    np.testing.assert_allclose(share, statistic * freedom / (1 + statistic * freedom))
+    # The unexplained share is the mean square within groups, by that of all.
+    within = (len(values) - 1) / ((groups - 1) * statistic + len(values) - groups)
+    np.testing.assert_allclose(share, max(0.0, 1.0 - within), atol=1e-12)
     assert explained_variance(np.ones((4, 2)), np.arange(4)) == 0.0

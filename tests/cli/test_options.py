@@ -204,7 +204,7 @@ def test_help_says_numbers_and_no_words_of_python() -> None:
 def test_what_turns_something_off_says_so() -> None:
     for method, table in method_options().items():
         for name, about in table.items():
-            assert name.startswith("--no-") == about["help"].startswith("Turn off: "), (
+            assert name.startswith("--no-") == about["help"].startswith("Turn off "), (
                 method,
                 name,
             )

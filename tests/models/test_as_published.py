@@ -1,5 +1,6 @@
 """The papers' own settings."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from diffclust.models import (
     DTIGaussianMixture,
     DTIKMeans,
     ShapeKMeans,
+    Training,
 )
 from diffclust.parallel import Data
 from tests.registry import blobs
@@ -86,6 +88,38 @@ def test_epochs_are_the_authors_steps(model: Any) -> None:
     if model is DTIGaussianMixture:
         assert made.objective().followed is None
         assert made.energy().spatial_variances
+
+
+def test_settings_beside_the_papers_are_given_by_their_names() -> None:
+    made = DTIKMeans.as_published(3, epochs=(1, 4, 1), transforms="aff", batch_size=8)
+    assert (made.training.epochs, made.training.batch_size) == ((1, 4, 1), 8)
+    assert (made.training.split_merge, made.training.refill_every) == (False, 50)
+    for steps in ({"steps": (1, 2, 3, 4, 5)}, {"max_steps": 500}):
+        made = DTIKMeans.as_published(3, **steps)
+        assert (made.training.epochs, made.training.refill_every) == (None, 50)
+        assert made.training == dataclasses.replace(made.training, **steps)
+    with pytest.raises(ValueError, match="give settings of training by their names"):
+        DTIKMeans.as_published(3, training=Training(batch_size=8))
+
+
+def test_images_of_a_fit_by_adam_are_predicted_as_they_were_aligned() -> None:
+    """Of small steps a fit takes those of all its passes."""
+    model = AffineInvariantKMeans.as_published(2, learning_rate=0.01, max_passes=8)
+    images = blobs(24)
+    result = model.fit(images, key=KEY)
+    again = result.predict(images)
+    np.testing.assert_array_equal(again.clusters, result.assignments)
+    np.testing.assert_allclose(again.distances.mean(), result.distances.mean(), rtol=0.1)
+    few = dataclasses.replace(result.outcome, history=result.outcome.history[:1])
+    assert dataclasses.replace(result, outcome=few).predict(images).distances.mean() > 2.0 * (
+        again.distances.mean()
+    )
+
+
+def test_with_rotations_adam_follows_all_clusters() -> None:
+    made = DeformationInvariantKMeans.as_published(10, transforms="turn-tps")
+    assert made.aligner().num_candidates(10) == 10
+    assert DeformationInvariantKMeans(10, transforms="turn-tps").aligner().num_candidates(10) == 3
 
 
 @pytest.mark.slow

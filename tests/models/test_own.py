@@ -29,12 +29,15 @@ from diffclust.masks import as_mask
 from diffclust.metrics import adjusted_rand_index
 from diffclust.models import (
     Clustering,
+    DTIKMeans,
     KMeans,
     Result,
     ScatteringKMeans,
     SpectralClustering,
     graph,
 )
+from diffclust.models.images import restored
+from diffclust.models.settings import Register
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
@@ -53,7 +56,15 @@ from diffclust.solvers import (
     run,
 )
 from diffclust.storage import SnapshotFolder
-from diffclust.transforms import Affine, Identity, Rotation, Translation, params_grid
+from diffclust.transforms import (
+    AbstractTransform,
+    Affine,
+    Identity,
+    Rotation,
+    Translation,
+    compose,
+    params_grid,
+)
 from tests.registry import blobs
 from tests.solvers.test_compiled import shapes_and_solver
 
@@ -208,8 +219,9 @@ def test_a_graph_is_cut_as_a_model_compares_samples(
     # The hook that checks annotations under test is there first.
     with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="ScatteringKMeans"):
         SpectralClustering(K, ScatteringKMeans(K))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="does not register images"):
-        SpectralClustering(K, KMeans(K, register="place"))
+    for settings in ({"register": "place"}, {"ground": "colour"}):
+        with pytest.raises(ValueError, match="does not register images"):
+            SpectralClustering(K, KMeans(K, **settings))
     with pytest.raises(ValueError, match="spectral-clustering takes samples of one array"):
         model.fit((samples, samples), key=key)
     with pytest.raises(ValueError, match="sample 7 has missing values"):
@@ -483,6 +495,91 @@ def test_pixels_under_the_mask_of_the_energy_do_not_count(key: jax.Array) -> Non
     np.testing.assert_array_equal(predicted[0].distances, predicted[1].distances)
     with pytest.raises(ValueError, match="mask"):
         model.fit(images[:, :5].astype(np.float32), key=key)
+
+
+def own(transform: AbstractTransform, register: Register = "none") -> Clustering:
+    energy = TransformedDistance(transform)
+    lloyd = Lloyd(energy, NoAlignment(), UnitNormImages())
+    penalties = (0.5,) * energy.num_penalties
+    return Clustering(K, lloyd, penalties=penalties, register=register, split_merge=False)
+
+
+def test_registered_images_are_weighted_and_brought_back(key: jax.Array) -> None:
+    """Bars of three kinds at other places and of another contrast, each once or three times."""
+    rng, images = np.random.default_rng(0), np.zeros((60, 32, 32, 1), np.float32)
+    shape = [(12, 2), (2, 12), (6, 6)]
+    for kind, image in zip(KIND, images, strict=True):
+        row, column = rng.integers(3, 16, size=2)
+        height, width = np.add(shape[kind], rng.integers(3, size=2))
+        image[row : row + height, column : column + width] = rng.choice([0.3, 1.0])
+    model = own(Identity(), "upright")
+    weight = np.where(np.arange(60) < 30, 3.0, 1.0)
+    result = model.fit(images, key=key, sample_weight=weight)
+    assert together(result.assignments)
+    np.testing.assert_allclose(result.counts, np.bincount(result.assignments, minlength=K))
+    drawn = restored(result, images, result.prototypes[result.assignments])
+    # Units would be drawn far too dark.
+    assert np.mean(np.abs(drawn - images)) < 0.4 * np.mean(images)
+    again = model.fit(np.concatenate([images, images[:30], images[:30]]), key=key)
+    assert together(again.assignments[:60])
+    np.testing.assert_allclose(result.loss, again.loss, rtol=1e-4)
+
+
+def test_images_that_are_turned_by_any_angle_keep_their_slant() -> None:
+    assert own(Affine()).auto_register == "upright"
+    assert own(Rotation()).auto_register == "place"
+    assert own(compose(Rotation(), Translation())).auto_register == "place"
+    assert KMeans(K).auto_register == "upright"
+    assert DTIKMeans(K, transforms="turn-morpho").auto_register == "place"
+    pair = Clustering(K, Lloyd(Pair(), NoAlignment(), PairMeans()))
+    assert pair.auto_register == "upright"
+
+
+class Observed(AbstractUnalignedEnergy):
+    """Squared differences of what was observed."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.nansum((sample - prototype) ** 2)
+
+
+class ObservedMeans(AbstractPrototypeFamily):
+    """The mean of what was observed."""
+
+    is_additive: ClassVar[bool] = True
+    descends: ClassVar[bool] = True
+
+    @property
+    def initial_family(self) -> "ObservedMeans":
+        return self
+
+    def init(self, sample):
+        return jnp.nan_to_num(sample)
+
+    def normalise(self, sample):
+        return sample
+
+    def statistics(self, aligned, pixel_weight, membership: Array, prototypes):
+        seen = jnp.isfinite(aligned).astype(membership.dtype)
+        return membership.T @ jnp.nan_to_num(aligned), membership.T @ seen
+
+    def update(self, statistics, previous):
+        sums, count = statistics
+        return jnp.where(count > 0, sums / jnp.where(count > 0, count, 1.0), previous)
+
+
+def test_clusters_of_samples_with_gaps_are_split(key: jax.Array) -> None:
+    """From a poor start: two groups share a prototype, and the third has two."""
+    rng, centres = np.random.default_rng(0), 4.0 * np.eye(K)
+    rows = (centres[KIND] + 0.3 * rng.normal(size=(60, K))).astype(np.float32)
+    prototypes = np.stack([rows[KIND == 0][0], rows[KIND == 0][1], rows[KIND > 0].mean(0)])
+    rows[np.arange(60), rng.integers(K, size=60)] = np.nan
+    lloyd = Lloyd(Observed(), NoAlignment(), ObservedMeans())
+    model = Clustering(K, lloyd, has_missing=True)
+    losses = [
+        dataclasses.replace(model, split_merge=moves).fit(rows, key=key, prototypes=prototypes).loss
+        for moves in (True, False)
+    ]
+    assert losses[0] < 0.5 * losses[1]
 
 
 @pytest.mark.parametrize(

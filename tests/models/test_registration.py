@@ -274,6 +274,13 @@ def test_frames_of_large_pictures_are_tried_on_small_ones(monkeypatch: pytest.Mo
         model = KMeans(3, register="auto").resolved(Data(large))
     assert (model.register, model.ground) == ("place", "keep")
     assert set(sizes) == {(100, 130, 1)}
+    # Of so few as fit into memory at once there would not be five for each cluster.
+    sizes.clear()
+    monkeypatch.setattr(model_images, "_MOST_VALUES", 15 * 100 * 130)
+    monkeypatch.setattr(model_images, "_JUDGED", {})
+    with pytest.warns(match="of 0.00 if it is taken out"):
+        KMeans(3, register="auto").resolved(Data(large))
+    assert set(sizes) == {(100, 130, 1)}
 
 
 @pytest.mark.slow
@@ -283,6 +290,23 @@ def test_stability_is_that_of_a_fit() -> None:
     figure = result.outcome.figures["stability"]
     judged = spectral.stability_of_frame(model, "none", "auto", moved())
     assert judged == pytest.approx(figure, abs=0.1)
+
+
+@pytest.mark.slow
+def test_where_the_ground_is_kept_local_contrast_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is what a fit takes."""
+    seen = []
+    features = ProjectedScatteringSpectralClustering.features_stage
+
+    def watched(self: ProjectedScatteringSpectralClustering, context: object) -> object:
+        seen.append(self.contrast)
+        return features(self, context)
+
+    monkeypatch.setattr(ProjectedScatteringSpectralClustering, "features_stage", watched)
+    model = ProjectedScatteringSpectralClustering(3, register="place", ground="keep")
+    spectral.stability_of_frame(model, "place", "keep", moved())
+    spectral.stability_of_frame(model, "place", "dark", moved())
+    assert seen == ["local", "local", "none"]
 
 
 def test_images_of_weight_zero_say_nothing_of_the_ground() -> None:

@@ -254,6 +254,17 @@ def test_a_set_decides_for_doubtful_images():
     assert choose_ink(votes, 1) == "light"
 
 
+@pytest.mark.parametrize("ink", ["none", "light", "keep"])
+def test_images_of_eight_bits_are_registered(ink):
+    images = made(4, "light")
+    bits = np.round(255 * images).astype(np.uint8)
+    frame = Frame("upright", ink, least_side=12)
+    expected = frame.registered(bits.astype(np.float32) / 255)
+    np.testing.assert_allclose(frame.registered(bits), expected, atol=1e-6)
+    np.testing.assert_allclose(frame.registered(bits[..., 0]), expected, atol=1e-6)
+    assert ink_of(bits) == ink_of(images)
+
+
 def test_images_without_weight_have_no_vote():
     images = made(4, "light")
     index = Data(images, np.array([1.0, 0.0, 0.0, 2.0])).evenly_spaced(2048)
@@ -267,6 +278,7 @@ def test_few_stand_for_many_evenly():
     np.testing.assert_array_equal(Data(images).evenly_spaced(4), [0, 3, 6, 9])
     weight = np.arange(10) % 2
     np.testing.assert_array_equal(Data(images, weight).evenly_spaced(2), [1, 9])
+    assert (Data(images, weight).num_weighed, Data(images).num_weighed) == (5, 10)
     np.testing.assert_array_equal(Data(images).evenly_spaced(99), np.arange(10))
 
 

@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 from jaxtyping import Float, Int
 
+from diffclust.alignment import NoAlignment
+from diffclust.energies import TransformedDistance
 from diffclust.image_source import ImageSource
 from diffclust.models import (
     AbstractGradientModel,
+    Clustering,
     DeformationInvariantKMeans,
     DTIGaussianMixture,
     DTIKMeans,
@@ -30,7 +33,8 @@ from diffclust.models import (
 )
 from diffclust.parallel import Data, data_mesh
 from diffclust.parallel.chunks import Batch, cut
-from diffclust.solvers import LloydProblem
+from diffclust.solvers import Lloyd, LloydProblem
+from diffclust.transforms import Identity
 from tests.registry import blobs
 
 COUNT = 70
@@ -89,13 +93,15 @@ MODELS = {
     "di-kmeans": DeformationInvariantKMeans(3, landmarks=(2, 2), max_passes=3, penalty_rounds=1),
     "dti-kmeans": DTIKMeans(3, transforms="aff", training=brief()),
     "dti-gmm": DTIGaussianMixture(3, transforms="col-aff", training=brief()),
+    "own-kmeans": Clustering(3, Lloyd(TransformedDistance(Identity()), NoAlignment())),
     "ti-kmeans": TransformationInvariantKMeans(3, transforms="aff", training=brief()),
 }
+QUICK = ("kmeans", "own-kmeans")
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n == "kmeans" else pytest.mark.slow) for n in MODELS],
+    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in MODELS],
 )
 def test_streamed_and_resident_fits_are_equal(name: str, key: jax.Array) -> None:
     model = MODELS[name]
