@@ -39,7 +39,7 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
     @property
     def least_size(self) -> int:
         """4 × 4 pixels, which the network reads, if there are transforms to predict."""
-        return 16 if self.transforms else 1
+        return 16 if self.transform_names else 1
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
         """A prediction; in the end of all clusters, and refined where that is asked for."""

@@ -50,6 +50,8 @@ class PrototypeObjective(eqx.Module):
         initial_variance: Of every pixel of a prototype before the first step; None where
             prototypes have no variances.
         spatial_variances: Whether variances are moved by the spatial transforms alone.
+        transforms: Transforms of one's own that move prototypes, in the order in which they act and
+            are learned, in the place of those that the model names; None for these.
     """
 
     distance: AbstractDissimilarity
@@ -57,6 +59,7 @@ class PrototypeObjective(eqx.Module):
     followed: int | None = eqx.field(static=True)
     initial_variance: float | None = eqx.field(static=True, default=None)
     spatial_variances: bool = eqx.field(static=True, default=False)
+    transforms: tuple[AbstractTransform, ...] | None = eqx.field(default=None, kw_only=True)
 
     def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
         """Prototypes that begin as images.
@@ -187,12 +190,18 @@ class AbstractGradientModel(AbstractImageModel):
         """
         return NoAlignment(candidates=self.num_clusters)
 
+    @property
+    def _own_transforms(self) -> tuple[AbstractTransform, ...] | None:
+        return None if self.own_objective is None else self.own_objective.transforms
+
     def sequence(self, channels: int) -> tuple[AbstractTransform, ...]:
         """The transforms, in the order in which they act and are learned.
 
         Args:
             channels: Channels of the images.
         """
+        if (own := self._own_transforms) is not None:
+            return own
         return named_sequence(
             self.transforms, channels=channels, boundary=self.boundary, landmarks=self.landmarks
         )
@@ -287,7 +296,9 @@ class AbstractGradientModel(AbstractImageModel):
 
     @property
     def transform_names(self) -> tuple[str, ...]:
-        """The names of the transforms, in the order in which they act."""
+        """The names of the transforms, or their types, in the order in which they act."""
+        if (own := self._own_transforms) is not None:
+            return tuple(type(transform).__name__ for transform in own)
         return tuple(name for name in self.transforms.split("-") if name)
 
     def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:

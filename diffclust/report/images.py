@@ -326,8 +326,8 @@ class ImageRenderer:
             of_gaussian = ", the mean of a Gaussian" if self.descriptor.is_mixture else ""
             items += [
                 f"The prototype of its cluster{of_gaussian}.",
-                f"The same after <code>{first}</code>: {NAMES[first]}.",
-                *(f"After <code>{name}</code> as well: {NAMES[name]}." for name in others),
+                f"The same after {_named(first)}.",
+                *(f"After {_named(name)} as well." for name in others),
             ]
             items[-1] += f" This is what is compared with the {self.noun}."
             return items
@@ -349,3 +349,9 @@ class ImageRenderer:
 
 def _uris(images: np.ndarray, *, own_range: bool = False) -> list[str]:
     return data_uris(list(images), most_bytes=_MOST_PROTOTYPE_BYTES, own_range=own_range)
+
+
+def _named(transform: str) -> str:
+    """The name of a transform and, of those that the library names, what it does, as HTML."""
+    what = NAMES.get(transform)
+    return f"<code>{escape(transform)}</code>" + ("" if what is None else f" ({what})")

@@ -251,6 +251,9 @@ def _composition_values(model: AbstractModel) -> dict[str, Any]:
                 yield from of(getattr(part, field.name), f"{name}.{field.name}")
         elif isinstance(part, tuple) and _is_plain(part):
             yield name, json.loads(json.dumps(part))
+        elif isinstance(part, tuple):
+            for place, each in enumerate(part):
+                yield from of(each, f"{name}.{place}")
         elif eqx.is_array(part) or isinstance(part, float | np.ndarray):
             # In single precision, whatever the process that writes or reads has.
             array = np.asarray(part, np.float32)

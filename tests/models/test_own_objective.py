@@ -1,17 +1,23 @@
 """A model with an objective of the user's own."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diffclust import DTIKMeans, Training, load, save
+from diffclust.data import Dataset
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import HardMinimum
 from diffclust.models import PrototypeObjective, warped_prototypes
+from diffclust.report import write_report
+from diffclust.sampling import Boundary
+from diffclust.transforms import AbstractSpatialTransform, Affine
 from tests.registry import blobs
 
 TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
@@ -47,6 +53,48 @@ def test_it_is_loaded_with_the_model_that_was_fitted(key: jax.Array, tmp_path: P
     for like in (None, base):
         with pytest.raises(ValueError, match="user's own|PrototypeObjective"):
             load(tmp_path / "model", like=like)
+
+
+class Lens(AbstractSpatialTransform):
+    """Radial distortion: u ↦ u (1 + s p |u|²)."""
+
+    strength: float = 1.0
+    boundary: Boundary = eqx.field(static=True, default="edge")
+
+    @property
+    def num_params(self) -> int:
+        return 1
+
+    @property
+    def deformation_terms(self) -> tuple[str, ...]:
+        return ("lens",)
+
+    def deformation(self, params: jax.Array) -> jax.Array:
+        return params**2
+
+    def bind_map(self, points: jax.Array) -> Callable:
+        bent = self.strength * points * jnp.sum(points**2, axis=0)[None]
+        return lambda params: points + params[0] * bent
+
+
+def test_transforms_of_one_s_own_move_prototypes(key: jax.Array, tmp_path: Path) -> None:
+    def with_lens(strength: float) -> DTIKMeans:
+        moves = (Affine(boundary="edge"), Lens(strength))
+        objective = dataclasses.replace(OWN, transforms=moves)
+        return DTIKMeans(2, training=TRAINING, own_objective=objective)
+
+    model, images = with_lens(1.0), blobs(16)
+    assert model.transform_names == ("Affine", "Lens")
+    result = model.fit(images, key=key)
+    assert result.outcome.assignment.params.shape == (16, 6 + 1)
+    assert np.any(result.outcome.assignment.params[:, 6] != 0.0)
+    write_report(tmp_path / "report.html", result, Dataset(images))
+    assert "After <code>Lens</code> as well." in (tmp_path / "report.html").read_text("utf-8")
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.predict(images).clusters, result.assignments)
+    with pytest.raises(ValueError, match=r"transforms.1.strength 1.0, and like= has 2.0"):
+        load(tmp_path / "model", like=with_lens(2.0))
 
 
 def test_a_short_list_is_refused() -> None:
