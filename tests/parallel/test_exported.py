@@ -11,7 +11,13 @@ import optax
 import pytest
 
 from diffclust.energies import TransformedDistance
-from diffclust.models import DeformationInvariantKMeans, DTIKMeans
+from diffclust.models import (
+    DeformationInvariantKMeans,
+    DTIKMeans,
+    GaussianMixture,
+    KMeans,
+    Training,
+)
 from diffclust.parallel import exported, keep_programs
 from diffclust.parallel.mesh import jitted_map_rows, vmap_rows
 from diffclust.transforms import Affine, Colour, Identity
@@ -32,16 +38,17 @@ def in_another_process() -> None:
 
 IMAGES = np.random.default_rng(0).random((12, 8, 8), np.float32)
 MODELS = {
-    "lloyd": DeformationInvariantKMeans.from_settings(
-        {"num_clusters": 3, "register": "none", "num_restarts": 1, "landmarks": (2, 2)}
-    ),
-    "gradient": DTIKMeans.from_settings(
-        {"num_clusters": 2, "register": "none", "transforms": "col", "steps": (2, 2, 1)}
-    ),
+    "lloyd": KMeans(3, num_restarts=1),
+    "moves": DeformationInvariantKMeans(3, num_restarts=1, landmarks=(2, 2)),
+    "gradient": GaussianMixture(2, training=Training(steps=(2, 1))),
+    "network": DTIKMeans(2, transforms="col", training=Training(steps=(2, 2, 1))),
 }
+SLOW = ("moves", "network")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in MODELS]
+)
 def test_a_fit_by_kept_programs_is_the_same(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -535,10 +535,10 @@ def test_an_optimiser_with_decay_leaves_weights_of_penalties() -> None:
 
 def test_a_batch_that_weighs_nothing_moves_nothing(key: jax.Array) -> None:
     solver, learned, batch = hard(key)
-    state = solver.init(learned)
+    state, step = solver.init(learned), eqx.filter_jit(solver.step)
     rate = jnp.asarray(1e-2)
-    state, _ = solver.step(state, batch, None, rate)
-    after, _ = solver.step(state, Batch(batch.samples, jnp.zeros(12)), None, rate)
+    state, _ = step(state, batch, None, rate)
+    after, _ = step(state, Batch(batch.samples, jnp.zeros(12)), None, rate)
     chex.assert_trees_all_equal(after.learned, state.learned)
     chex.assert_trees_all_equal(after.moments, state.moments)
     assert int(after.step) == 2
