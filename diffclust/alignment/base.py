@@ -13,6 +13,9 @@ from diffclust.linalg import first_minimum
 from diffclust.prototypes import Clusters, LandmarkGaussians
 from diffclust.types import Scalar
 
+_FEW = 12
+"""Up to so many least energies are found one after another; of more a sort is quicker."""
+
 
 class Alignment(eqx.Module):
     """A sample's best clusters and how it aligns to each, best first.
@@ -257,18 +260,27 @@ class AbstractUnaligned(AbstractWithCandidates):
         params = jnp.zeros((energy.num_params,), dtype=start.params.dtype)
         energies = energy.unaligned(sample, self.compared(clusters, start))
         count = self.num_candidates(len(clusters))
-        index = jnp.arange(len(clusters), dtype=jnp.int32)
-        chosen, least = [], []
-        # Infinite is only what is taken, so that no cluster is taken twice.
-        largest = jnp.finfo(energies.dtype).max
-        left = jnp.minimum(energies, largest)
-        # One minimum after another: a sort over all clusters costs far more on a CPU.
-        for _ in range(count):
-            best, value = first_minimum(left)
-            chosen.append(best)
-            least.append(jnp.where(value == largest, jnp.inf, value))
-            left = jnp.where(index == best, jnp.inf, left)
-        return Alignment(jnp.stack(chosen), jnp.tile(params[None], (count, 1)), jnp.stack(least))
+        chosen, least = _least(energies, count)
+        return Alignment(chosen, jnp.tile(params[None], (count, 1)), least)
+
+
+def _least(
+    energies: Float[Array, " n"], count: int
+) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
+    """The least energies in ascending order, but NaN first, and their places."""
+    if count > _FEW:
+        order = jnp.argsort(jnp.where(jnp.isnan(energies), -jnp.inf, energies))[:count]
+        return order.astype(jnp.int32), energies[order]
+    index, chosen, least = jnp.arange(energies.shape[0], dtype=jnp.int32), [], []
+    # Infinite is only what is taken, so that no cluster is taken twice.
+    largest = jnp.finfo(energies.dtype).max
+    left = jnp.minimum(energies, largest)
+    for _ in range(count):
+        best, value = first_minimum(left)
+        chosen.append(best)
+        least.append(jnp.where(value == largest, jnp.inf, value))
+        left = jnp.where(index == best, jnp.inf, left)
+    return jnp.stack(chosen), jnp.stack(least)
 
 
 class NoAlignment(AbstractUnaligned):

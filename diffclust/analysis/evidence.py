@@ -7,6 +7,7 @@ from typing import Any, cast
 import jax.numpy as jnp
 import numpy as np
 
+from diffclust import _validation
 from diffclust.energies import estimate_noise, log_evidence
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import AbstractPrototypeModel
@@ -40,7 +41,9 @@ def check_evidence(model: AbstractModel) -> AbstractPrototypeModel:
     return prototypes
 
 
-def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> tuple[float, float]:
+def evidence_of(
+    result: Result, images: Any, *, sample_weight: Any = None, pixels: float | None = None
+) -> tuple[float, float]:
     """The log-evidence of a fit for each image: comparable between grids and penalty weights.
 
     It falls where warps are so free that they explain anything, unlike the distortion, which only
@@ -49,11 +52,12 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     Args:
         result: A fit of a model whose warps are penalised.
         images: The images it was fitted to.
+        sample_weight: The weights they were fitted with, or None.
         pixels: Effective number of independent pixels. Fits are comparable under one number only:
             give all of them what the first one returned.
 
     Returns:
-        Nats an image, and the number of pixels.
+        Nats an image of weight one, and the number of pixels.
 
     Raises:
         ValueError: If the model has no penalties, or one of them is zero.
@@ -64,7 +68,8 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     model = check_evidence(result.model)
     array = model.prepared(images)
     solver, assignment = model.solver(), result.outcome.assignment
-    chunks = Data(array, None, result.outcome.chunk_size).level(1, solver.normalise)
+    weight = None if sample_weight is None else _validation.weights(sample_weight, len(array))
+    chunks = Data(array, weight, result.outcome.chunk_size).level(1, solver.normalise)
     unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)
     known = dataclasses.replace(
         unseen,
@@ -82,4 +87,5 @@ def evidence_of(result: Result, images: Any, *, pixels: float | None = None) -> 
     total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
     if not math.isfinite(total):
         raise ValueError("the evidence is not a number: a cluster's warps have no curvature")
-    return total / len(array), float(np.asarray(warps.pixels))
+    mass = len(array) if weight is None else float(np.sum(weight, dtype=np.float64))
+    return total / mass, float(np.asarray(warps.pixels))

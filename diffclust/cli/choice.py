@@ -22,6 +22,7 @@ from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
+from diffclust.models.selection import IS_POSITIVE
 from diffclust.parallel import Data
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
@@ -312,10 +313,12 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         result = fitter.fit(largest, f"graph {number + 1}", number, total)
         eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
         own = dict(enumerate(-np.diff(eigenvalues), start=1))
+        weight = result.outcome.extras.get(IS_POSITIVE)
+        cut = dataset if weight is None else dataset.take(np.flatnonzero(weight))
         for options in of:
             key = jax.random.key(options.seed)
             clusters = analysis.clusters_of_leading(result, options.clusters, key=key)
-            trials.append(_trial(options, own.get(options.clusters, 0.0), dataset, clusters))
+            trials.append(_trial(options, own.get(options.clusters, 0.0), cut, clusters))
             gaps.append(own)
     grounds = analysis.grounds_of_gaps([trial.options.clusters for trial in trials], gaps)
     assert grounds.best is not None
@@ -329,10 +332,13 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
 
 def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     trials, pixels, dataset = [], None, fitter.dataset
+    weight = fitter.arguments.get("sample_weight")
     for place, options in enumerate(fits):
         rows, columns = options.settings["landmarks"]
         result = fitter.fit(options, f"grid {rows}x{columns}", place, len(fits))
-        value, pixels = analysis.evidence_of(result, dataset.samples, pixels=pixels)
+        value, pixels = analysis.evidence_of(
+            result, dataset.samples, sample_weight=weight, pixels=pixels
+        )
         about = {"name": f"{rows}×{columns}", "position": place + 1.0}
         trials.append(_trial(options, value, dataset, result, **about))
     grounds = analysis.grounds_of_evidence([t.name for t in trials], [t.value for t in trials])

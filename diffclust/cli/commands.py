@@ -89,6 +89,7 @@ def fit(options: Fit, *, command: str = "fit") -> None:
             bar = ProgressBar(model.num_restarts)
             if options.dry_run:
                 dataset = samples.load_samples(options, model, stack.enter_context(bar))
+                samples.sample_arguments(options, dataset)
                 print(describe_fit(options, model, dataset, bar))
                 return
             if processes.is_first:

@@ -50,6 +50,9 @@ def review(options: ReviewOptions) -> None:
             dataset = reload_samples(run, result, options.source, bar)
             if "model" not in run.summary:
                 coordinates = result.outcome.extras.get("coordinates")
+                # Samples that weigh nothing were not fitted, and have none.
+                if coordinates is not None and len(coordinates) != len(dataset):
+                    coordinates = None
         else:
             result, dataset = assign_again(run, result, options.source, bar)
         samples = ReviewSamples(result, dataset, coordinates)

@@ -35,11 +35,16 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else methods.plural(noun)}"
 
 
+_WIDE = 10_000
+"""Columns of what is written to a file."""
+
+
 def console() -> Any:
     """The terminal's standard output as `rich` prints on it, without colours of its own choice."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    # A file is as wide as it need be, and a terminal that is too narrow folds what it cannot hold.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:
@@ -56,8 +61,8 @@ def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:
     from rich.text import Text
 
     table = Table(*columns, box=None, header_style="bold")
-    for column in table.columns[left:]:
-        column.justify = "right"
+    for place, column in enumerate(table.columns):
+        column.overflow, column.justify = "fold", "right" if place >= left else "left"
     for row in zip(*columns.values(), strict=True):
         # No markup: a folder may be called [bold].
         table.add_row(*(Text(plain(text)) for text in row))

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from diffclust.analysis import check_evidence
 from diffclust.cli import commands, runs
 from diffclust.cli.choice import Choice, Fitter, choose, fits_of_graphs
 from diffclust.cli.options import HAVING_GRIDS, Fit, Sweep, parse_grid
-from diffclust.cli.samples import check_samples, inputs_of, load_samples
+from diffclust.cli.samples import check_samples, inputs_of, load_samples, sample_arguments
 from diffclust.cli.summary import console, text_table
 from diffclust.data import Collection
 from diffclust.methods import METHODS, plural
@@ -128,7 +128,9 @@ def sweep(options: Sweep) -> None:
         check_evidence(model)
     if options.dry_run:
         with ProgressBar() as bar:
-            print(_describe(fits, models, load_samples(fits[0], models[0], bar), bar))
+            dataset = load_samples(fits[0], models[0], bar)
+            _check(models if by_grid else models[-1:], dataset, sample_arguments(fits[0], dataset))
+            print(_describe(fits, models, dataset, bar, refits=not by_grid))
         return
     out = Path(options.out)
     if options.resume and not options.overwrite and runs.is_run(out, "sweep"):
@@ -145,15 +147,10 @@ def sweep(options: Sweep) -> None:
         ProgressBar(models[0].num_restarts) as bar,
     ):
         dataset = load_samples(fits[0], models[0], bar)
-        # Before hours are spent on the small ones.
-        for model in models if by_grid else models[-1:]:
-            check_samples(model, dataset)
         fitter = Fitter(fits, dataset, bar)
         try:
             with runs.interruption_says(runs.GO_ON):
-                if (weight := fitter.arguments.get("sample_weight")) is not None:
-                    positive = f"{plural(dataset.noun)} of positive weight"
-                    cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)
+                _check(models if by_grid else models[-1:], dataset, fitter.arguments)
                 choice = choose(fits, fitter, by_grid=by_grid)
                 bar.show("writing the report")
                 _write(folder, choice, dataset, options, bar)
@@ -168,13 +165,29 @@ def sweep(options: Sweep) -> None:
         _print(options, choice)
 
 
+def _check(
+    models: Sequence[AbstractModel], dataset: Collection, arguments: Mapping[str, Any]
+) -> None:
+    """Refuses what the largest fits cannot cluster, before hours are spent on the small ones."""
+    for model in models:
+        check_samples(model, dataset)
+    if (weight := arguments.get("sample_weight")) is not None:
+        positive = f"{plural(dataset.noun)} of positive weight"
+        cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)
+
+
 def _asked(options: Sweep) -> dict[str, Any]:
     """The options, as they are read from JSON."""
     return json.loads(json.dumps(vars(options)))
 
 
 def _describe(
-    fits: Sequence[Fit], models: Sequence[AbstractModel], dataset: Collection, bar: ProgressBar
+    fits: Sequence[Fit],
+    models: Sequence[AbstractModel],
+    dataset: Collection,
+    bar: ProgressBar,
+    *,
+    refits: bool,
 ) -> str:
     """Estimates what a sweep would take from its first and its last fit."""
     by_graph = models[0].descriptor.selection == "eigengap"
@@ -188,7 +201,7 @@ def _describe(
         mean = np.mean([(cost.least, cost.most) for cost in ends], axis=0)
         least, most = (duration(number * seconds) for seconds in mean)
         cost = f"{least} to {most}"
-    if not by_graph:
+    if refits and models[0].descriptor.solver == "lloyd":
         cost += ", and second fits for the stability"
     samples = f"{len(dataset)} {plural(dataset.noun)}"
     return (

@@ -288,7 +288,7 @@ def read_idx(path: Path, split: str = "all") -> Contents:
 
     Args:
         path: The file, gzipped or not. Its labels are found by its name, with `labels` for
-            `images` and `idx1` for `idx3`: `t10k-labels-idx1-ubyte.gz`.
+            `images` and `idx1` for `idx3` or `idx4`: `t10k-labels-idx1-ubyte.gz`.
         split: `"all"`; each split is a file of its own.
 
     Returns:
@@ -305,7 +305,7 @@ def read_idx(path: Path, split: str = "all") -> Contents:
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
     images, plain = _read_idx(path), re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
-    name = re.sub(r"images?", "labels", plain).replace("idx3", "idx1")
+    name = re.sub(r"idx[34]", "idx1", re.sub(r"images?", "labels", plain))
     for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
         if name != plain and beside.is_file():
             return Contents(images, _read_idx(beside), "the array", f"the labels {beside.name!r}")

@@ -101,7 +101,7 @@ def _read_csv(path: Path) -> tuple[Any, None]:
     return series, None
 
 
-def _read_ts(path: Path) -> tuple[Any, np.ndarray]:
+def _read_ts(path: Path) -> tuple[Any, np.ndarray | None]:
     try:
         aeon = importlib.import_module("aeon.datasets")
     except ImportError as error:
@@ -110,7 +110,10 @@ def _read_ts(path: Path) -> tuple[Any, np.ndarray]:
         ) from error
     # Channels come first in each of them.
     cases, labels = aeon.load_from_ts_file(str(path))
-    return [np.asarray(case).T for case in cases], np.asarray(labels)
+    classes = np.asarray(labels)
+    # Of a file without classes there are none; targets of a regression are no classes.
+    has_classes = classes.size > 0 and classes.dtype.kind != "f"
+    return [np.asarray(case).T for case in cases], classes if has_classes else None
 
 
 _READERS = {".npz": _read_npz, ".csv": _read_csv, ".ts": _read_ts}

@@ -130,6 +130,11 @@ def _unit_norm_minimiser(
     1 down to μ = 0: then what is missing of the norm costs least where the weight is least.
     Pixels that weigh nothing stay zero.
     """
+    # A common factor changes nothing; by a power of two squares stay within the float's range.
+    exponent = jnp.frexp(jax.lax.stop_gradient(jnp.max(weight)))[1]
+    most = jnp.finfo(weight.dtype).maxexp - 2
+    factor = jnp.ldexp(jnp.ones((), weight.dtype), -jnp.clip(exponent, -most, most))
+    total, weight = total * factor, weight * factor
     excess = weight - jnp.min(jnp.where(weight > 0, weight, jnp.inf))
     norm = jnp.sqrt(jnp.sum(total**2))
 

@@ -281,9 +281,9 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
 
     Returns:
         Lightness of the ground; how far the border strays from it; the contrast; how much more is
-        lighter than the ground than darker, from -1 to 1; the share of the colours' main axis,
-        noise smoothed away; the share of the border that is about as the ground is, and the
-        lightness that a quarter of it does not exceed; of each channel the ground's colour; and of
+        lighter than the ground than darker, from -1 to 1; noise smoothed away, the share of the
+        colours' main axis, and that of the border that is about as the ground is; the lightness
+        that a quarter of the border does not exceed; of each channel the ground's colour; and of
         each the direction in which ink differs from it.
     """
     shift = ground(image, mask=mask)
@@ -301,7 +301,7 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))
     ink = ink / jnp.where(length > 0.0, length, 1.0)
-    pure, share = _pure(foreground.reshape(-1, channels), ring), _principal_axis(smooth)[1]
+    pure, share = _pure(smooth.reshape(-1, channels), ring), _principal_axis(smooth)[1]
     quarter = jnp.quantile(jnp.mean(image, axis=2).reshape(-1)[ring], 0.25, method="lower")
     numbers = jnp.stack([level, stray, contrast, vote, share, pure, quarter])
     return jnp.concatenate([numbers, -shift[channels : 2 * channels], ink])

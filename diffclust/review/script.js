@@ -10,6 +10,11 @@ let shown = [];
 let last = null;
 let drawing = 0;
 
+function deselect() {
+  selected.clear();
+  last = null;
+}
+
 const find = (id) => document.getElementById(id);
 const picture = (id) => `picture?sample=${id}&v=${session}`;
 
@@ -79,14 +84,19 @@ function show(next) {
   }
 }
 
-const change = guarded(async (path, content, message) => {
+// One edit after another: each is of the state that the one before it left.
+let edits = Promise.resolve();
+const change = (...given) => (edits = edits.then(() => changeNow(...given)));
+const changeNow = guarded(async (path, content, text) => {
+  const message = typeof text === "function" ? text() : text;
+  if (message === null) return;
   say("Saving …");
   const next = await ask(path, { revision: state.revision, ...content });
   const before = new Set(state.clusters.map((cluster) => cluster.id));
   if (content.edit?.kind === "merge") Object.assign(view, { cluster: content.edit.into, page: 0 });
   show(next);
   const added = state.clusters.find((cluster) => !before.has(cluster.id));
-  selected.clear();
+  deselect();
   await draw();
   say(added && path === "edit" ? `${message} New: ${label(added)}, ${count(added.size)}.` : message);
 });
@@ -94,17 +104,30 @@ const edit = (content, message) => change("edit", { edit: content }, `Saved: ${m
 
 const open = guarded(async (cluster) => {
   Object.assign(view, { cluster, page: 0, similar: null });
-  selected.clear();
+  deselect();
   say("");
   await draw();
 });
 
 const searchLike = guarded(async (id) => {
   view.similar = id;
-  selected.clear();
+  deselect();
   await draw();
   scrollTo(0, 0);
 });
+
+let released = Promise.resolve();
+addEventListener(
+  "pointerdown",
+  () => {
+    released = new Promise((done) => {
+      for (const end of ["pointerup", "pointercancel"]) {
+        addEventListener(end, () => setTimeout(done), { once: true });
+      }
+    });
+  },
+  true,
+);
 
 // Everything anew: the list of clusters, the samples, and what can be done with them.
 async function draw() {
@@ -115,6 +138,7 @@ async function draw() {
       ? `members?cluster=${cluster}&order=${encodeURIComponent(order)}&page=${page}`
       : `similar?sample=${similar}`,
   );
+  await released; // or what was pressed would be replaced before it is clicked
   if (turn !== drawing) return; // another view was asked for in the meantime
   if (found.samples.length === 0 && page > 0) {
     view.page = Math.max(0, Math.ceil(found.total / found.page) - 1);
@@ -140,9 +164,12 @@ async function draw() {
 function keepFocus(focused) {
   if (focused === null || focused.isConnected) return;
   const { cluster, sample } = focused.dataset;
-  if (focused.id) find(focused.id)?.focus();
-  else if (cluster) document.querySelector(`[data-cluster="${cluster}"]`)?.focus();
-  else if (sample) document.querySelector(`[data-sample="${sample}"]`)?.focus();
+  let again = null;
+  if (focused.id) again = find(focused.id);
+  else if (cluster) again = document.querySelector(`[data-cluster="${cluster}"]`);
+  else if (sample) again = document.querySelector(`[data-sample="${sample}"]`);
+  if (again === null || again.disabled) again = find("samples").firstElementChild ?? find("name");
+  again?.focus();
 }
 
 // An edit in words; clusters by their numbers, as they may be gone.
@@ -315,13 +342,14 @@ function drawSamples() {
 // A click chooses a sample or lets it go; with the shift key, all from the last one to this.
 function choose(place, range) {
   const chosen = !selected.has(shown[place].id);
-  const from = range && last !== null ? Math.min(last, place) : place;
-  const to = range && last !== null ? Math.max(last, place) : place;
+  const before = shown.findIndex((sample) => sample.id === last);
+  const from = range && before >= 0 ? Math.min(before, place) : place;
+  const to = range && before >= 0 ? Math.max(before, place) : place;
   for (const sample of shown.slice(from, to + 1)) {
     if (chosen || range) selected.add(sample.id);
     else selected.delete(sample.id);
   }
-  last = place;
+  last = shown[place].id;
   drawActions();
 }
 
@@ -337,8 +365,8 @@ function drawPages(found) {
   const all = element("button", { type: "button", id: "all", onclick: selectAll }, "Select all shown");
   const parts = shown.length > 0 ? [all] : [];
   if (pages > 1) {
-    const back = { type: "button", disabled: view.page === 0, onclick: turn(-1) };
-    const on = { type: "button", disabled: view.page + 1 >= pages, onclick: turn(1) };
+    const back = { type: "button", id: "previous", disabled: view.page === 0, onclick: turn(-1) };
+    const on = { type: "button", id: "next", disabled: view.page + 1 >= pages, onclick: turn(1) };
     parts.push(
       element("button", back, "Previous"),
       element("span", {}, `page ${view.page + 1} of ${pages}`),
@@ -394,8 +422,10 @@ function drawActions() {
 }
 
 function clear() {
-  selected.clear();
+  const focused = document.activeElement;
+  deselect();
   drawActions();
+  keepFocus(focused);
 }
 
 // The last sample that was chosen, large; a click or Escape closes it.
@@ -416,7 +446,8 @@ const write = guarded(async (event) => {
   say(`Written: ${message}`);
 });
 
-const undo = () => change("undo", {}, `Undone: ${describe(state.undo[0])}.`);
+const undo = () =>
+  change("undo", {}, () => (state.undo.length ? `Undone: ${describe(state.undo[0])}.` : null));
 
 find("undo").addEventListener("click", undo);
 find("export").addEventListener("change", write);

@@ -190,7 +190,7 @@ def run(
         results.update(arrays)
     make = cast(Callable[..., AbstractProblem], last)
     problem = last if isinstance(last, AbstractProblem) else make(results)
-    restored = None if snapshots is None else _restored(problem, data, snapshots)
+    restored = None if snapshots is None else _restored(problem, data, snapshots, key)
     # A list, from which each step takes the state: what is to be freed is not held here as well.
     state = [problem.init(data, key) if restored is None else restored[0]]
     if restored is not None:
@@ -206,6 +206,7 @@ def run(
             raise FitError(f"{error}. The last good state is {saved}") from error
         if snapshots is not None:
             about = {"seconds": time.perf_counter() - start, "position": state[0].position}
+            about["key"] = _numbers_of(key)
             snapshots.save(functools.partial(_canonical, data, state[0].arrays, about))
     outcome = problem.outcome(data, state.pop(), callback)
     extras, seconds = {**results, **outcome.extras}, time.perf_counter() - start
@@ -217,7 +218,7 @@ def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTre
 
 
 def _restored(
-    problem: AbstractProblem, data: Data, snapshots: Snapshots
+    problem: AbstractProblem, data: Data, snapshots: Snapshots, key: Key
 ) -> tuple[State, float] | None:
     """The state that was saved last, and how long it took to get there."""
     description = data.description  # all processes must ask; the template is made by one alone
@@ -229,7 +230,15 @@ def _restored(
     if latest is None:
         return None
     arrays, about = latest
+    if about.get("key", _numbers_of(key)) != _numbers_of(key):
+        raise ValueError(
+            "the snapshots are of a fit with another key; give that key, or another folder"
+        )
     return State(data.placed(arrays), _tuples(about["position"])), float(about["seconds"])
+
+
+def _numbers_of(key: Key) -> list[int]:
+    return np.asarray(jax.random.key_data(key)).ravel().tolist()
 
 
 def _tuples(value: Any) -> Any:

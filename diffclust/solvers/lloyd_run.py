@@ -26,6 +26,10 @@ _LARGE = 2**22
 """Numbers in all samples from which on sums that persist are kept, and only changes are added: with
 fewer, a second program takes longer to compile than it saves."""
 
+_EVEN = 16.0
+"""The ratio of weights up to which they are: where heavy samples leave, rounding errors would be
+the sum of light ones."""
+
 
 class LloydRun(eqx.Module):
     """A run after a whole pass: everything refers to the same prototypes.
@@ -108,6 +112,12 @@ def sum_over_chunks(
     return state, tuple(new)
 
 
+def _are_even(weights: np.ndarray) -> bool:
+    """Whether weights are so alike that differences of their sums keep their digits."""
+    positive = weights[weights > 0]
+    return not len(positive) or bool(positive.max() <= _EVEN * positive.min())
+
+
 def run_pass(
     solver: Lloyd,
     chunks: Chunks,
@@ -150,7 +160,7 @@ def run_pass(
     del memory
     chunk_done = report and functools.partial(report, learned)
     size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
-    keep = solver.sums_persist and chunks.num_samples * size >= _LARGE
+    keep = solver.sums_persist and chunks.num_samples * size >= _LARGE and _are_even(chunks.weights)
     released = (past.pop(0) for _ in range(len(past)))
     # The first pass counts afresh: the memory may be of other sums than the state's.
     state, memory = sum_over_chunks(

@@ -84,7 +84,7 @@ def check_target(
         return target
     if not target.is_dir():
         raise ValueError(f"{shown} is a file; give the path of a new folder for the {kind}")
-    if target.is_mount():
+    if os.path.ismount(target):
         # It cannot be replaced by a folder that was written beside it.
         raise ValueError(f"{shown} is a mount point; give the path of a new folder inside it")
     if Path(os.path.realpath(os.curdir)).is_relative_to(target):

@@ -17,6 +17,7 @@ from diffclust.cli.choice import Fitter, fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import partial_folder, read_run
+from diffclust.cli.summary import console, text_table
 from diffclust.data import load
 from diffclust.models import KMeans
 from diffclust.progress_bar import ProgressBar
@@ -569,6 +570,28 @@ def test_a_sweep_of_too_few_weights_leaves_nothing(run: Run) -> None:
     np.save("few.npy", np.r_[1.0, 1.0, np.zeros(COUNT - 2)])
     given = ("sweep", "images.npz", "-k", "2-4", *QUICK, "--weights", "few.npy", "--out", "swept")
     assert "images of positive weight is 2" in refused(run, *given)
+    assert "images of positive weight is 2" in refused(run, *given, "--dry-run")
+    given = ("fit", "images.npz", "-k", "2", *QUICK, "--weights", "none.npy", "--dry-run")
+    assert "none.npy" in refused(run, *given)
+
+
+def test_a_table_in_a_file_loses_nothing(capsys: pytest.CaptureFixture) -> None:
+    names = [f"a-folder-with-a-{'very-' * 5}long-name-{number}" for number in range(16)]
+    columns = {"run": names, **{name: ["0.98765"] * 16 for name in names}}
+    console().print(text_table(columns, left=1))
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[1:]] == names
+    assert out.count("0.98765") == 16 * 16
+
+
+def test_a_sweep_of_a_graph_leaves_out_what_weighs_nothing(run: Run) -> None:
+    np.save("few.npy", np.r_[0.0, np.ones(COUNT - 1)])
+    status, out, _ = run(
+        *("sweep", "images.npz", "-k", "2-3", "--method", "pssc", "--register", "none"),
+        *("--weights", "few.npy", "--out", "swept"),
+    )
+    assert status == 0
+    assert " acc " in out
 
 
 def test_a_prediction_is_exported_from_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

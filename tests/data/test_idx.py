@@ -54,6 +54,9 @@ def test_without_labels_and_in_floats(tmp_path):
         np.testing.assert_allclose(result[..., 0], values, rtol=1e-6)
     colours = np.stack([PIXELS] * 3, axis=-1)
     assert load(write(tmp_path, "c.idx4-ubyte", colours)).images.shape == (6, 5, 4, 3)
+    path = write(tmp_path, "b-images-idx4-ubyte", colours)
+    write(tmp_path, "b-labels-idx1-ubyte", CLASSES)
+    np.testing.assert_array_equal(load(path).labels, [1, 0, 1, 2, 0, 1])
 
 
 @pytest.mark.parametrize(

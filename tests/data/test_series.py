@@ -76,6 +76,20 @@ def test_a_ts_file_as_aeon_reads_it(
     assert result.label_names == ("down", "up")
 
 
+@pytest.mark.parametrize("labels", [[], [0.5, 1.5]], ids=["none", "targets"])
+def test_a_ts_file_may_have_no_classes(
+    tmp_path: Path, labels: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As aeon returns them."""
+    read = types.SimpleNamespace(load_from_ts_file=lambda _: (np.ones((2, 1, 3)), labels))
+    monkeypatch.setitem(sys.modules, "aeon", types.SimpleNamespace(datasets=read))
+    monkeypatch.setitem(sys.modules, "aeon.datasets", read)
+    (tmp_path / "a.ts").write_text("")
+    result = load_series(tmp_path / "a.ts")
+    assert result.series.shape == (2, 3, 1)
+    assert result.labels is None
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -316,3 +316,11 @@ def test_estimates_come_true_within_a_factor_of_two(name: str, key: jax.Array) -
     took = time.process_time() - start
     assert 0.5 * took < expected.cpu_seconds < 2.0 * took, expected
     assert 0.5 < expected.host_bytes / measure.peak_bytes() < 2.0
+
+
+def test_chunks_may_hold_fewer_samples_than_there_are_clusters(key: jax.Array) -> None:
+    """Then several are rehearsed."""
+    model = diffclust.KMeans(6, num_restarts=1, split_merge=False)
+    images = np.random.default_rng(0).random((60, 4, 4, 1), np.float32)
+    fit = stages.PlannedFit(model, images, key=key, chunk_size=4, seconds=20.0, short=0.0)
+    assert stages.stage_costs(fit)

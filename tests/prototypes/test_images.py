@@ -130,6 +130,18 @@ def test_mean_is_weighted_by_pixel() -> None:
         np.testing.assert_allclose(result[k], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [1e-30, 1e25])
+def test_a_common_factor_of_weights_changes_nothing(factor: float) -> None:
+    """Also where squares of the sums leave the float's range."""
+    rng = np.random.default_rng(0)
+    total = rng.uniform(size=(3, *SHAPE)).astype(np.float32)
+    weight = rng.uniform(1, 2, size=(3, *SHAPE[:2], 1)).astype(np.float32)
+    expected = updated(UnitNormImages(), total, weight, [5, 5, 5])
+    scaled = [np.float32(factor) * each for each in (total, weight)]
+    result = updated(UnitNormImages(), *scaled, [5 * factor] * 3)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("family", [MeanImages(), UnitNormImages()], ids=["mean", "unit"])
 def test_weights_of_one_are_no_weights(family: AbstractPrototypeFamily) -> None:
     samples = jnp.asarray(np.random.default_rng(0).uniform(size=(4, *SHAPE)), jnp.float32)

@@ -265,6 +265,14 @@ def test_images_of_eight_bits_are_registered(ink):
     assert ink_of(bits) == ink_of(images)
 
 
+def test_noise_is_no_figure_at_the_border():
+    """Squares lighter or darker than a grey ground, with noise of half as much."""
+    draw, sign = np.random.default_rng(0), np.where(np.arange(40) % 2, 0.3, -0.3)
+    images = 0.5 + 0.15 * draw.normal(size=(40, 24, 24, 1))
+    images[:, 8:16, 8:16] += sign[:, None, None, None]
+    assert ink_of(images.clip(0, 1).astype(np.float32)) == "colour"
+
+
 def test_images_without_weight_have_no_vote():
     images = made(4, "light")
     index = Data(images, np.array([1.0, 0.0, 0.0, 2.0])).evenly_spaced(2048)

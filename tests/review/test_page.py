@@ -197,6 +197,29 @@ def test_keys_and_ranges(page: "Page") -> None:
     assert ids(page, "[aria-pressed=true]") == []
 
 
+def test_edits_wait_for_each_other(page: "Page") -> None:
+    for name in ("one", "two"):
+        rename(page, name)
+        wait_for(page, "#clusters", name)
+    page.dblclick("#undo")
+    wait(page, lambda: page.evaluate("document.getElementById('undo').disabled"))
+    assert "Undone" in page.inner_text("#message")
+    # A name that is being typed is saved when something else is pressed, and that is clicked too.
+    before = page.locator(".cluster-card").count()
+    page.fill("#name", "typed")
+    page.click("#split", delay=300)
+    wait(page, lambda: page.locator(".cluster-card").count() == before + 1)
+    assert "typed" in page.inner_text("#clusters")
+
+
+def test_a_range_begins_where_it_is_seen(page: "Page") -> None:
+    page.click(".sample:nth-child(4)")
+    page.click("[data-cluster='1']")
+    wait(page, lambda: page.get_attribute("[data-cluster='1']", "aria-current") == "true")
+    page.click(".sample:nth-child(2)", modifiers=["Shift"])
+    assert len(ids(page, "[aria-pressed=true]")) == 1
+
+
 def test_nothing_leaves_the_page(page: "Page", errors: list[str]) -> None:
     refused = "fetch('https://example.invalid/').then(() => false, () => true)"
     assert page.evaluate(refused) is True

@@ -501,6 +501,38 @@ def test_one_set_of_samples_serves_several_problems() -> None:
         assert losses[0] == losses[1]
 
 
+def test_sums_of_heavy_samples_leave_no_rounding_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heavy ones leave the middle cluster, and light ones stay."""
+    grey = [0.1, 0.26, 0.3, 0.45, 0.6, 0.64, 0.8]
+    images = np.random.default_rng(0).normal(size=(700, 6, 6, 1)) * 0.001
+    kind = np.arange(700) % 7
+    images = (images + np.take(grey, kind)[:, None, None, None]).astype(np.float32)
+    weight = np.where(kind == 3, 1.0, 1e7)
+    model, start = KMeans(3, num_restarts=1, split_merge=False), images[[0, 3, 6]]
+    results = []
+    for large in (0, 2**40):
+        monkeypatch.setattr(lloyd_run, "_LARGE", large)
+        settings = {"sample_weight": weight, "prototypes": start}
+        results.append(model.fit(images, key=jax.random.key(0), **settings))
+    np.testing.assert_allclose(results[0].prototypes, results[1].prototypes, rtol=1e-4)
+    np.testing.assert_array_equal(results[0].assignments, results[1].assignments)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_candidates_without_alignment_are_sorted(count: int) -> None:
+    """Of few by one minimum after another, of many by a sort."""
+    samples = jnp.asarray(blobs(5))
+    prototypes = jnp.asarray(np.random.default_rng(0).random((50, *samples.shape[1:])), jnp.float32)
+    solver = dataclasses.replace(PLAIN, aligner=NoAlignment(candidates=count))
+    clusters = Clusters(prototypes, jnp.zeros((50, 0)))
+    found = solver.assign(solver.init(clusters).learned, samples, None)
+    distances = np.sum((np.asarray(samples)[:, None] - np.asarray(prototypes)) ** 2, (2, 3, 4))
+    np.testing.assert_array_equal(found.cluster, np.argsort(distances, axis=1)[:, :count])
+    np.testing.assert_allclose(found.energy, np.sort(distances, axis=1)[:, :count], rtol=1e-5)
+    missing = solver.assign(solver.init(clusters).learned, samples.at[0, 0, 0].set(jnp.nan), None)
+    assert np.isnan(missing.energy[0]).all()
+
+
 def test_penalties_of_a_perfect_fit_stay_as_they_are() -> None:
     images = np.repeat(blobs(3), 4, axis=0)
     model = AffineInvariantKMeans(3, penalty_rounds=1, unit_norm=False, split_merge=False)

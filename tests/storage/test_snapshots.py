@@ -336,6 +336,16 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
         assert result[name].dtype == array.dtype
 
 
+def test_states_of_a_fit_by_another_key_are_refused(tmp_path: Path) -> None:
+    images, model = np.random.default_rng(0).random((12, 4, 4), np.float32), KMeans(2)
+    with SnapshotFolder(tmp_path, run={}, every=0.0) as folder:
+        first = model.fit(images, key=jax.random.key(0), snapshots=folder)
+        with pytest.raises(ValueError, match="another key; give that key"):
+            model.fit(images, key=jax.random.key(1), snapshots=folder)
+        again = model.fit(images, key=jax.random.key(0), snapshots=folder)
+    np.testing.assert_array_equal(again.assignments, first.assignments)
+
+
 def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
