@@ -124,7 +124,6 @@ def nearest_neighbour_descent(
     evaluations = 1 if ways == "forward" else 2
     rng = numpy_generator(key)
     most = max(1, round(sample_rate * wanted))
-    candidates = None if candidates is None else np.asarray(candidates)
     pairs = _first_pairs(candidates, count, wanted, unordered, rng)
     evaluate = partial(pair_distances, distance, samples, samples, mesh=mesh, **settings)
     evaluated = np.zeros(0, np.int64)
@@ -154,7 +153,7 @@ def _first_pairs(
     rng: np.random.Generator,
 ) -> Int[np.ndarray, " pairs"]:
     """The candidates' pairs, and random ones for samples that have too few."""
-    index = np.zeros((count, 0), np.int64) if candidates is None else candidates
+    index = np.zeros((count, 0), np.int64) if candidates is None else np.asarray(candidates)
     if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
         raise ValueError(
             f"candidates must be indices below {count} of shape ({count}, candidates), one row for "
