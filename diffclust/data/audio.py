@@ -259,7 +259,7 @@ def read_recording(path: Path, rate: int, samples: int) -> np.ndarray:
     if not np.isfinite(wave).all():
         raise FileError("with NaN or infinite samples")
     if np.abs(wave).max() <= _SILENCE_LEVEL:
-        raise FileError("silent")
+        raise FileError(f"silent in its middle {samples / rate:.3g} s, channels averaged")
     common = math.gcd(file_rate, rate)
     wave = signal.resample_poly(wave, rate // common, file_rate // common)
     first = (len(wave) - samples) // 2
