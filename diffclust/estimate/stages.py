@@ -197,9 +197,9 @@ def _lloyd_stages(fit: PlannedFit) -> Iterable[StageCost]:
     model, count, full = fit.model, len(fit.samples), fit.chunk
     # So many chunks that there is a sample for each cluster.
     chunks, some = -(-count // full), -(-model.num_clusters // full)
-    seen = min(count, some * full)
-    first = fit.rehearse(seen, full, lambda p: p.stage == "pass" and p.iteration >= _CHUNKS)
-    chunk, setup = _step(first), first.cost("setup").scaled(count / seen)
+    samples = min(count, some * full)
+    first = fit.rehearse(samples, full, lambda p: p.stage == "pass" and p.iteration >= _CHUNKS)
+    chunk, setup = _step(first), first.cost("setup").scaled(count / samples)
     seeding = _seeding(first, chunk).scaled(chunks / some * model.num_restarts)
     usual = min(_USUAL_PASSES * _growth(model, count / 1000), model.stopping.max_passes)
     rough = chunk.scaled(usual * model.num_restarts * chunks, least=0.3, most=3.0)

@@ -358,7 +358,6 @@ function drawPages(found) {
   const turn = (step) =>
     guarded(async () => {
       view.page += step;
-      last = null;
       await draw();
       scrollTo(0, 0);
     });

@@ -260,15 +260,15 @@ class GradientProblem(AbstractProblem):
         taken = int(state.step)
         is_last = number + 1 == len(plan.phases)
         # Of less than a whole window too few images are known of each cluster.
-        refills = steps == plan.window and (plan.refills_to_the_end or not is_last)
-        share = plan.least_share if refills else 0.0
+        may_refill = steps == plan.window and (plan.refills_to_the_end or not is_last)
+        share = plan.least_share if may_refill else 0.0
         refill_key = jax.random.fold_in(noise_key, state.step)
         # Nothing but the reduction matters here: one program serves all phases.
         one = self.solvers[0]
         one = one if eqx.tree_equal(one.reduction, solver.reduction) else solver
         state, refilled = one.refill(state, refill_key, least_share=share, noise=plan.noise)
-        history, refilled = (*run.history, loss), run.refills + int(refilled)
-        run = replace(run, steps=run.steps + steps, history=history, refills=refilled)
+        history, refills = (*run.history, loss), run.refills + int(refilled)
+        run = replace(run, steps=run.steps + steps, history=history, refills=refills)
         run = replace(run, state=state, memory=memory)
         rivals: tuple[GradientRun, ...] = ()
         if not is_last and _is_time_to_split(plan, run):

@@ -27,8 +27,8 @@ _LARGE = 2**22
 fewer, a second program takes longer to compile than it saves."""
 
 _EVEN = 16.0
-"""The ratio of weights up to which they are: where heavy samples leave, rounding errors would be
-the sum of light ones."""
+"""The largest ratio of two weights for which sums are kept: where heavy samples leave a cluster,
+their rounding errors would be greater than the sum of light ones."""
 
 
 class LloydRun(eqx.Module):
