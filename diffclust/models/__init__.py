@@ -25,7 +25,7 @@ from diffclust.models.kmeans import (
     KMeans,
 )
 from diffclust.models.mean_graph import Cut, cut_mean_graph, cuts_of_mean_graph, self_tuning_graphs
-from diffclust.models.own import Clustering
+from diffclust.models.own import Clustering, GradientClustering
 from diffclust.models.scattering import AbstractScatteringModel, ScatteringKMeans
 from diffclust.models.series import SeriesKMeans, SeriesSpectralClustering
 from diffclust.models.settings import Training
@@ -54,6 +54,7 @@ __all__ = [
     "DeformationInvariantKMeans",
     "DeformationInvariantSpectralClustering",
     "GaussianMixture",
+    "GradientClustering",
     "KMeans",
     "ProjectedScatteringSpectralClustering",
     "PrototypeObjective",

@@ -88,6 +88,11 @@ class AbstractModel(AbstractSettings):
         return self.words.criterion
 
     @property
+    def has_unit_norm(self) -> bool:
+        """Whether prototypes have unit norm, and what is compared with them."""
+        return False
+
+    @property
     def composition(self) -> str:
         """The types of the model and of its parts, one within the other."""
         return types_of(self)
@@ -585,9 +590,10 @@ class Result(eqx.Module):
     def sample_kind(self) -> Literal["image", "shape", "series", "any"]:
         """What was clustered: what the method is for; of a model of one's own, what it looks like.
 
-        Of one's own, samples of three axes are images and of two are series.
+        Of one's own, samples of three axes are images and of two are series; trees are neither.
         """
-        kind, axes = self.model.descriptor.sample_kind, len(self.sample_shape)
+        kind, shape = self.model.descriptor.sample_kind, self.sample_shape
+        axes = len(shape) if all(isinstance(side, int) for side in shape) else 0
         seen: dict[int, Literal["image", "series"]] = {3: "image", 2: "series"}
         return seen.get(axes, "any") if kind == "any" else kind
 

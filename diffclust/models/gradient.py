@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -28,14 +27,15 @@ from diffclust.energies import (
 from diffclust.image_source import Images
 from diffclust.methods import DENSITY_WORDS, WARPED_WORDS, Method
 from diffclust.models.base import Result
-from diffclust.models.images import AbstractImageModel, check_transforms
-from diffclust.models.settings import BackboneName, Training
+from diffclust.models.images import AbstractImageModel, check_transforms, steps_of
+from diffclust.models.settings import BackboneName
+from diffclust.models.trained import AbstractTrainedModel
 from diffclust.networks import AbstractBackbone, StridedBackbone, make_heads, residual_backbone
-from diffclust.parallel import Data, Description
+from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
-from diffclust.solvers import GradientEM, GradientPlan, GradientProblem, Outcome, Stages, Start
+from diffclust.solvers import GradientEM, GradientPlan
 from diffclust.transforms import AbstractTransform, Identity, compose, named_sequence
 from diffclust.types import Key
 
@@ -120,11 +120,8 @@ _BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
     "residual-batch-norm": functools.partial(residual_backbone, normalisation="batch"),
 }
 
-_BLOCK = 1024
-"""Images that are summed at once."""
 
-
-class AbstractGradientModel(AbstractImageModel):
+class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
     """A clustering by prototypes that are moved onto the samples, trained by gradient steps.
 
     Without settings for it, nothing is moved and nothing predicted.
@@ -134,14 +131,12 @@ class AbstractGradientModel(AbstractImageModel):
             file does not hold it: `diffclust.load(path, like=model)`.
         window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
             of the shorter side; None weighs all pixels alike.
-        training: How it is trained.
     """
 
     own_objective: PrototypeObjective | None = eqx.field(
         default=None, kw_only=True, metadata={"in_files": False}
     )
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    training: Training = eqx.field(default=Training(), kw_only=True)
     transforms: ClassVar[str] = ""
     boundary: ClassVar[Boundary] = "edge"
     landmarks: ClassVar[tuple[int, int]] = (4, 4)
@@ -257,6 +252,15 @@ class AbstractGradientModel(AbstractImageModel):
         """
         return self.solver(len(self.transform_names), channels, final=True)
 
+    def solvers(self, sample: PyTree) -> tuple[GradientEM, ...]:
+        """One with each number of transforms, from none to all."""
+        numbers = range(len(self.transform_names) + 1)
+        return tuple(self.solver(number, sample.shape[2]) for number in numbers)
+
+    def assigning_solver(self, sample: PyTree) -> GradientEM:
+        """That of all transforms."""
+        return self.final_solver(sample.shape[2])
+
     def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
         """Initialises what is learned, before the first step.
 
@@ -310,93 +314,15 @@ class AbstractGradientModel(AbstractImageModel):
         network = {} if self.backbone is None else {"Network": self.backbone}
         return {**super().describe(), **network}
 
-    def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """The batch, the steps of each phase, and when small clusters are refilled."""
-        plan = self.training_plan(description)
-        steps = tuple(phase.steps for phase in plan.phases)
-        return {"batch_size": plan.batch_size, "steps": steps, "refill_every": plan.window}
-
     def training_plan(self, description: Description) -> GradientPlan:
         """The phases of the curriculum."""
         count = len(self.transform_names)
         first = self.first_spatial(count, description.sample.shape[2])
         return self.training.plan(count, description, split_from=first)
 
-    def compose(self, description: Description, start: Start) -> Stages:
-        """Gradient EM over a curriculum of transforms."""
-        sample, channels = description.sample, description.sample.shape[2]
-        plan = self.training_plan(description)
-        if start is not None:
-            plan = dataclasses.replace(plan, num_starts=1, race=())
-        problem = GradientProblem(
-            [self.solver(n, channels) for n in range(len(self.transform_names) + 1)],
-            self.final_solver(channels),
-            plan,
-            init_learned=functools.partial(self._init_learned, start),
-            template=lambda: self.template(sample),
-            num_restarts=self.num_restarts,
-        )
-        return (problem,)
-
-    def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
-        """Initialises what is learned in a restart, from random samples or what was given."""
-        count = self.num_clusters
-        if start is None:
-            weighted = np.flatnonzero(data.all_weights > 0)
-            chosen = jax.random.choice(key, len(weighted), (count,), replace=False)
-            first = data.gather(weighted[np.asarray(chosen)])
-        elif start[0] == "prototypes":
-            first = start[1]
-        else:
-            groups = np.asarray(start[1])
-            weight = data.weights_in(groups)
-            own = (data.samples, groups[data.own], weight[data.own])
-            total = data.allgather(_sums(*own, count)[None]).sum(0)
-            sizes = np.bincount(groups, weight, minlength=count).astype(total.dtype)
-            first = (total / sizes[:, None, None, None]).astype(data.samples.dtype)
-        return data.broadcast(self.init(jnp.asarray(first), jax.random.fold_in(key, 1)))
-
-    def working_copies(self, description: Description) -> int:
-        """Returns the copies that the aligner of the final assignment needs."""
-        return self.final_solver(description.sample.shape[2]).aligner.working_copies(
-            self.num_clusters
-        )
-
-    def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """The samples on the device, their memory, and all that is learned."""
-        sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
-        learned = jax.eval_shape(lambda: jax.tree.leaves(self.template(sample)))
-        weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
-        row = self.final_solver(shape[3]).memory_bytes(self.num_clusters)
-        # Responsibilities and scores of the final assignment are on the host as well.
-        each = 8 * math.prod(shape[1:]) + 2 * row + 24 * self.num_clusters
-        return shape[0] * each + 6 * weights
-
     def check(self, images: Images) -> None:
         """Refuses images that the transforms are not for."""
         check_transforms(self.sequence(images.shape[3]), images)
-
-    def template(self, sample: PyTree) -> Learned:
-        """Returns what is learned, as it is before the first step."""
-        images = jnp.zeros((self.num_clusters, *sample.shape), sample.dtype)
-        return self.init(images, jax.random.key(0))
-
-    def solver_for(self, outcome: Outcome, data: Data) -> tuple[GradientEM, Data]:
-        """The solver of the final assignment, and the samples as they are."""
-        return self.final_solver(data.samples.shape[3]), data
-
-
-def _sums(
-    images: Images, groups: np.ndarray, weight: Float[np.ndarray, " n"], clusters: int
-) -> np.ndarray:
-    """The weighted sum of each cluster's images, in double; few are looked at at once."""
-    total = np.zeros((clusters, *images.shape[1:]))
-    for start in range(0, len(groups), _BLOCK):
-        block, here = images[start : start + _BLOCK], groups[start : start + _BLOCK]
-        for cluster in np.unique(here):
-            member = np.flatnonzero(here == cluster)
-            total[cluster] += (block[member] * weight[start + member, None, None, None]).sum(0)
-    return total
 
 
 @eqx.filter_jit
@@ -436,18 +362,21 @@ def warped_prototypes(
     Raises:
         ValueError: If the model moves images, or the arguments do not fit each other.
     """
-    model = result.model
-    if not isinstance(model, AbstractGradientModel):
+    model, channels = result.model, result.sample_shape[-1]
+    energy = model.energy(channels) if isinstance(model, AbstractImageModel) else None
+    if not isinstance(energy, TransformedPrototype):
         raise ValueError(f"{model.method} does not move prototypes; see `Result.align`")
-    channels, size = result.sample_shape[2], result.outcome.chunk_size
-    prototypes = result.prototypes
+    size, prototypes = result.outcome.chunk_size, result.prototypes
     index, warps = np.asarray(clusters), np.asarray(params, prototypes.dtype)
-    expected = (len(index), model.energy(channels).num_params)
+    expected = (len(index), energy.num_params)
     if warps.shape != expected:
         raise ValueError(
             f"params must have shape {expected}, one row for each image; got {warps.shape}"
         )
-    energy = model.energy(channels, transforms)
+    if transforms is not None:
+        sequence = steps_of(energy)[:transforms]
+        first = compose(*sequence) if sequence else Identity()
+        energy = dataclasses.replace(energy, transform=first)
     if not len(index):
         return np.zeros((0, *result.sample_shape), warps.dtype)
     warp = eqx.Partial(_warp, energy, jax.device_put(prototypes))

@@ -158,11 +158,6 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return {"Registration": words} if self.ground == "none" else {}
 
     @property
-    def has_unit_norm(self) -> bool:
-        """Whether prototypes have unit norm, and what is compared with them."""
-        return False
-
-    @property
     def pixel_mask(self) -> str | None:
         """The pixels that count where images are compared: all, where images were registered."""
         return None if self.registers else self.mask

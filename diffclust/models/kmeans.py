@@ -115,6 +115,11 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         return ()
 
     @property
+    def has_unit_norm(self) -> bool:
+        """As the family says."""
+        return self.family().removes_scale
+
+    @property
     def stopping(self) -> Stopping:
         """A run stops by `max_passes` and `tolerance`."""
         return Stopping(self.max_passes, self.tolerance)
@@ -181,11 +186,6 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 
 class AbstractPrototypeModel(AbstractLloydModel, AbstractImageModel):
     """A clustering of images by prototypes that are fitted by Lloyd's algorithm."""
-
-    @property
-    def has_unit_norm(self) -> bool:
-        """As the family says."""
-        return self.family().removes_scale
 
 
 class KMeans(AbstractPrototypeModel):

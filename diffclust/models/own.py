@@ -1,27 +1,109 @@
-"""A model of the user's own, of samples of any kind, under Lloyd's algorithm."""
+"""Models of the user's own, of samples of any kind, under Lloyd's algorithm or gradient steps."""
 
+import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
-from diffclust.energies import AbstractSampleEnergy, TransformedDistance
+from diffclust.energies import (
+    AbstractPairEnergy,
+    AbstractSampleEnergy,
+    TransformedDistance,
+    TransformedPrototype,
+)
 from diffclust.image_source import ImageSource, blanked
 from diffclust.masks import check_mask_size, mask_weights
 from diffclust.methods import OWN, Method
 from diffclust.models.base import types_of
-from diffclust.models.images import check_transforms, steps_of
+from diffclust.models.images import AbstractImageModel, check_transforms, steps_of
 from diffclust.models.kmeans import AbstractPrototypeModel
+from diffclust.models.trained import AbstractTrainedModel
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
-from diffclust.prototypes import AbstractPrototypeFamily
-from diffclust.solvers import Lloyd, LloydPlan, Outcome
+from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
+from diffclust.solvers import GradientEM, GradientPlan, Lloyd, LloydPlan, Outcome
+from diffclust.types import Key
 
 
-class Clustering(AbstractPrototypeModel):
+class AbstractOwnModel(AbstractImageModel):
+    """A composition of one's own, of samples of any kind.
+
+    Attributes:
+        penalties: Weights of the energy's penalty terms, one for each.
+        has_missing: Whether samples may hold NaN, which the energy understands.
+    """
+
+    penalties: tuple[float, ...] = eqx.field(
+        static=True, default=(), kw_only=True, converter=_validation.plain_numbers
+    )
+    has_missing: bool = eqx.field(static=True, default=False, kw_only=True)
+    mask: ClassVar[str | None] = None
+
+    def __check_init__(self):
+        """Refuses weights that are not one for each term."""
+        energy = self.solver().energy
+        if len(self.penalties) != energy.num_penalties:
+            raise ValueError(
+                f"penalties must be {energy.num_penalties} numbers, one for each term of "
+                f"{type(energy).__name__}, not {self.penalties}"
+            )
+
+    @abc.abstractmethod
+    def solver(self) -> Lloyd | GradientEM:
+        """The composition."""
+
+    @property
+    def composition(self) -> str:
+        """The types of its parts, one within the other."""
+        return types_of(self.solver())
+
+    def validated(self, samples: Any, /) -> Any:
+        """Checks arrays with a common leading axis, or images to be registered or streamed."""
+        if self.registers or isinstance(samples, ImageSource):
+            return super().validated(samples)
+        return _validation.samples(samples, finite=not self.has_missing)
+
+    def preprocessed(self, samples: Any, /) -> Any:
+        """Registers images where that is asked for, and blanks what the energy's mask hides."""
+        samples = super().preprocessed(samples) if self.registers else samples
+        energy = self.solver().energy
+        if (
+            not isinstance(energy, TransformedDistance | TransformedPrototype)
+            or np.ndim(samples) != 4
+        ):
+            return samples
+        check_transforms(steps_of(energy), samples)
+        if energy.mask is not None:
+            check_mask_size(energy.mask, *samples.shape[1:3])
+            samples = blanked(samples, mask_weights(energy.mask) == 0.0)
+        if self.has_unit_norm:
+            _validation.not_blank(samples)
+        return samples
+
+    def working_copies(self, description: Description) -> int:
+        """The aligner's, and one for each cluster: an energy may compare a sample with all."""
+        return self.num_clusters + super().working_copies(description)
+
+    def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
+        """Moves samples by their params."""
+        energy = self.solver().energy
+        if not isinstance(energy, AbstractSampleEnergy):
+            raise ValueError(
+                f"{type(energy).__name__} does not move samples; where it moves prototypes of "
+                "images, see diffclust.models.warped_prototypes"
+            )
+        return map_in_chunks(energy.aligned, outcome.chunk_size, params, samples)
+
+
+class Clustering(AbstractOwnModel, AbstractPrototypeModel):
     """Any energy, aligner, prototype family and reduction, with all that a named method has.
 
     `fit`, `predict`, `align`, restarts, split-and-merge moves, snapshots, devices; of images the
@@ -30,42 +112,21 @@ class Clustering(AbstractPrototypeModel):
 
     Attributes:
         lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
-        penalties: Weights of the energy's penalty terms, one for each.
         coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
         seeding: How runs begin: with prototypes drawn by k-means++, or with samples assigned at
             random, which outliers attract less.
-        has_missing: Whether samples may hold NaN, which the energy understands.
     """
 
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
-    penalties: tuple[float, ...] = eqx.field(
-        static=True, default=(), kw_only=True, converter=_validation.plain_numbers
-    )
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
     seeding: Literal["k-means++", "random"] = eqx.field(
         static=True, default="k-means++", kw_only=True
     )
-    has_missing: bool = eqx.field(static=True, default=False, kw_only=True)
-    mask: ClassVar[str | None] = None
-
-    def __check_init__(self):
-        """Refuses settings that mean nothing."""
-        wanted = self.lloyd.energy.num_penalties
-        if len(self.penalties) != wanted:
-            raise ValueError(
-                f"penalties must be {wanted} numbers, one for each term of "
-                f"{type(self.lloyd.energy).__name__}, not {self.penalties}"
-            )
 
     @property
     def descriptor(self) -> Method:
         """The descriptor of all models of one's own."""
         return OWN
-
-    @property
-    def composition(self) -> str:
-        """The types of its parts, one within the other."""
-        return types_of(self.lloyd)
 
     def solver(self) -> Lloyd:
         """The composition."""
@@ -89,30 +150,85 @@ class Clustering(AbstractPrototypeModel):
     def coarsening(self, *sides: int) -> int:
         return self.coarser
 
-    def validated(self, samples: Any, /) -> Any:
-        """Checks arrays with a common leading axis, or images to be registered or streamed."""
-        if self.registers or isinstance(samples, ImageSource):
-            return super().validated(samples)
-        return _validation.samples(samples, finite=not self.has_missing)
 
-    def preprocessed(self, samples: Any, /) -> Any:
-        """Registers images where that is asked for, and blanks what the energy's mask hides."""
-        samples = super().preprocessed(samples) if self.registers else samples
-        energy = self.lloyd.energy
-        if not isinstance(energy, TransformedDistance) or np.ndim(samples) != 4:
-            return samples
-        check_transforms(steps_of(energy), samples)
-        if energy.mask is not None:
-            check_mask_size(energy.mask, *samples.shape[1:3])
-            samples = blanked(samples, mask_weights(energy.mask) == 0.0)
-        if self.lloyd.family.removes_scale:
-            _validation.not_blank(samples)
-        return samples
+class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
+    """Any energy, aligner and reduction under gradient steps, with all that a named method has.
 
-    def working_copies(self, description: Description) -> int:
-        """The aligner's, and one for each cluster: an energy may compare a sample with all."""
-        return self.num_clusters + super().working_copies(description)
+    No prototype family is needed: prototypes, and networks where there are some, go down the
+    gradient. Otherwise as `Clustering`.
 
-    def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
-        """Moves samples by their params."""
-        return map_in_chunks(self.lloyd.energy.aligned, outcome.chunk_size, params, samples)
+    Attributes:
+        gradient: The composition: `GradientEM(energy, aligner, reduction)`.
+        final: Assigns samples in the end; None for `gradient`. Descent, which goes on from a
+            sample's last params in training and starts anew in the end, needs more steps there.
+        initialise: Makes what is learned, before the first step, of a sample for each cluster and
+            a key, but for the penalties; None for prototypes that are these samples, without
+            networks.
+    """
+
+    gradient: GradientEM = eqx.field(metadata={"in_files": False})
+    final: GradientEM | None = eqx.field(default=None, kw_only=True, metadata={"in_files": False})
+    initialise: Callable[[PyTree, Key], Learned] | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"in_files": False}
+    )
+
+    def __check_init__(self):
+        """Refuses settings that mean nothing here."""
+        if self.training.shortlist is not None:
+            raise ValueError(
+                "a short list is a setting of named methods; a Prediction of one's own has "
+                f"candidates= and screening= in its place: leave out {self.training.shortlist}"
+            )
+
+    @property
+    def descriptor(self) -> Method:
+        """That of all models of one's own, by what the energy moves."""
+        moves = "nothing"
+        if isinstance(self.energy(), AbstractSampleEnergy):
+            moves = "samples"
+        elif isinstance(self.energy(), TransformedPrototype):
+            moves = "prototypes"
+        return dataclasses.replace(OWN, model="GradientClustering", solver="gradient", moves=moves)
+
+    @property
+    def transform_names(self) -> tuple[str, ...]:
+        """The types of the transforms that move prototypes."""
+        steps = steps_of(self.energy()) if self.descriptor.moves == "prototypes" else ()
+        return tuple(type(step).__name__ for step in steps)
+
+    def solver(self) -> GradientEM:
+        """The composition."""
+        return self.gradient
+
+    def energy(self, channels: int = 1) -> AbstractPairEnergy:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.gradient.energy
+
+    def solvers(self, sample: PyTree) -> tuple[GradientEM, ...]:
+        """The composition, whatever the number of transforms."""
+        optimizer = self.gradient.optimizer or self.training.optimizer
+        solver = dataclasses.replace(self.gradient, optimizer=optimizer)
+        return (solver,) * (1 + len(self.transform_names))
+
+    def training_plan(self, description: Description) -> GradientPlan:
+        """A phase with all transforms, and one at a lower rate."""
+        training = dataclasses.replace(self.training, curriculum=False)
+        return training.plan(len(self.transform_names), description)
+
+    def assigning_solver(self, sample: PyTree) -> GradientEM:
+        """`final`, or the composition."""
+        return self.gradient if self.final is None else self.final
+
+    def init(self, prototypes: PyTree, key: Key) -> Learned:
+        count, dtype = self.num_clusters, jnp.result_type(*jax.tree.leaves(prototypes))
+        weights = jnp.asarray(self.penalties, dtype)
+        penalty = jnp.broadcast_to(weights, (count, len(self.penalties)))
+        if self.initialise is None:
+            objective = self.gradient.reduction.init(count, dtype)
+            return Learned(Clusters(prototypes, penalty), None, objective)
+        learned = self.initialise(prototypes, key)
+        if len(learned.clusters) != count:
+            raise ValueError(
+                f"initialise must return {count} clusters, a leading axis of all that belongs to "
+                f"them, not {len(learned.clusters)}"
+            )
+        return eqx.tree_at(lambda tree: tree.clusters.penalty, learned, penalty)

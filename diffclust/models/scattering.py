@@ -75,11 +75,6 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         """The largest number of leading principal directions that are removed."""
 
     @property
-    def has_unit_norm(self) -> bool:
-        """As prototypes of DI K-means have."""
-        return self.alignment_model().has_unit_norm
-
-    @property
     def takes_local_contrast(self) -> bool:
         """Whether it was asked for, or the ground is kept."""
         return self.contrast == "local"

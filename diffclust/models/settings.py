@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -40,7 +41,7 @@ class AbstractSettings(eqx.Module):
 
     def __check_init__(self):
         """Refuses a value that is none of a setting's choices, or too small."""
-        for field in dataclasses.fields(self):
+        for field in _in_files(type(self)):
             value, types = getattr(self, field.name), _types_within(field.type)
             least = field.metadata.get("least", 1 if int in types else 0)
             if get_origin(field.type) is Literal:
@@ -416,7 +417,9 @@ class Training(AbstractSettings):
         return dataclasses.replace(self, steps=few, split_merge=split_merge, **changed)
 
     def _batch(self, description: Description) -> int:
-        count, side = description.num_samples, min(description.sample.shape[:2])
+        count, leaves = description.num_samples, jax.tree.leaves(description.sample)
+        # What is no image is small.
+        side = min(leaves[0].shape[:2]) if [leaf.ndim for leaf in leaves] == [3] else 0
         if self.batch_size is not None:
             if self.batch_size > count:
                 raise ValueError(

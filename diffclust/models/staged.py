@@ -141,6 +141,11 @@ class AbstractStagedModel(AbstractModel):
     def alignment_model(self) -> AbstractLloydModel:
         """The model that aligns samples to prototypes."""
 
+    @property
+    def has_unit_norm(self) -> bool:
+        """As prototypes of the model that aligns have."""
+        return self.alignment_model().has_unit_norm
+
     @abc.abstractmethod
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
         """The stages that find the clusters; the last gives the arrays of a `FeatureClustering`.

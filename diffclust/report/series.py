@@ -30,10 +30,13 @@ class SeriesRenderer(MeanRenderer):
         """
         super().__init__(result, seed)
         self.raw, params = dataset.series, result.outcome.assignment.params
-        # On the scale of the means, which are of series of unit norm.
-        scaled = np.asarray(result.registered(self.raw))
-        norm = np.sqrt(np.nansum(scaled**2, axis=(1, 2), keepdims=True))
-        self.aligned = result.align(self.raw, params) / np.where(norm > 0, norm, 1.0)
+        # As they are clustered, and on the scale of the means.
+        self.aligned = scaled = np.asarray(result.registered(self.raw))
+        if result.model.descriptor.moves == "samples":
+            self.aligned = result.align(self.raw, params)
+        if result.model.has_unit_norm:
+            norm = np.sqrt(np.nansum(scaled**2, axis=(1, 2), keepdims=True))
+            self.aligned = self.aligned / np.where(norm > 0, norm, 1.0)
         self.frame = frame = CurveFrame.around(np.concatenate([self.means, self.aligned]))
         self.frames = [CurveFrame.around(series[None]) for series in self.raw]
         self.drawn_means = [*map(frame.drawn_shape, self.means)]

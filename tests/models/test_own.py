@@ -42,6 +42,7 @@ from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.report import write_report
+from diffclust.report.series import SeriesRenderer
 from diffclust.solvers import (
     GradientEM,
     GradientPlan,
@@ -184,6 +185,9 @@ def test_series_have_a_report(key: jax.Array, tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text("utf-8")
     assert "20\N{NO-BREAK SPACE}values of 1\N{NO-BREAK SPACE}channel" in text
     assert "Image size" not in text
+    # Members are drawn on the scale of their means.
+    drawn = SeriesRenderer(result, SeriesSet(series()), seed=0)
+    np.testing.assert_array_equal(drawn.aligned, series())
     save_prototypes(tmp_path / "prototypes.png", result)
 
 
@@ -271,6 +275,7 @@ def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_pa
     result = model.fit(samples, key=key)
     assert together(result.assignments)
     assert result.sample_shape == ((2,), (5,))
+    assert result.sample_kind == "any"
     np.testing.assert_array_equal(result.predict(samples).clusters, result.assignments)
     save(tmp_path / "model", result)
     one = jax.tree.map(lambda leaf: leaf[0], samples)

@@ -1,0 +1,169 @@
+"""A model of the user's own under gradient steps, of samples of any kind."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array
+
+from diffclust import DTIKMeans, Training, load, save
+from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.data import Dataset
+from diffclust.energies import (
+    AbstractUnalignedEnergy,
+    TransformedDistance,
+    TransformedPrototype,
+)
+from diffclust.models import GradientClustering, Result, warped_prototypes
+from diffclust.parallel import data_mesh
+from diffclust.prototypes import Clusters, Learned
+from diffclust.report import write_report
+from diffclust.solvers import GradientEM
+from diffclust.storage import SnapshotFolder
+from diffclust.transforms import Identity, TimeWarp, Translation
+from tests.models.test_own import K, Pair, pairs, series, together
+from tests.registry import blobs
+
+FEW = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
+LONG = Training(max_steps=400, batch_size=30, learning_rate=0.05)
+
+
+def same(one: Result, other: Result) -> None:
+    np.testing.assert_array_equal(one.assignments, other.assignments)
+    np.testing.assert_array_equal(one.outcome.assignment.params, other.outcome.assignment.params)
+    assert one.history == other.history
+
+
+def test_the_parts_of_a_named_method_give_its_result(key: jax.Array) -> None:
+    images = blobs(16)
+    named = DTIKMeans(K, transforms="aff", training=FEW)
+    expected = named.fit(images, key=key)
+    own = {"initialise": named.init, "penalties": (0.0,), "training": FEW}
+    model = GradientClustering(K, named.solver(1, 1), **own)
+    result = model.fit(images, key=key)
+    same(result, expected)
+    np.testing.assert_array_equal(result.prototypes, expected.prototypes)
+    assert result.model.transform_names == ("Affine",)
+    shown = result.predict(images)
+    for number in (None, 0, 1):
+        moved = (
+            warped_prototypes(each, shown.clusters, shown.params, transforms=number)
+            for each in (result, expected)
+        )
+        np.testing.assert_array_equal(*moved)
+    with pytest.raises(ValueError, match="does not move samples.*warped_prototypes"):
+        result.align(images, shown.params)
+
+
+def test_prototypes_become_the_means_that_lloyds_algorithm_has(key: jax.Array) -> None:
+    samples, weight = pairs(), np.where(np.arange(60) % 5 == 0, 3.0, 1.0)
+    model = GradientClustering(K, GradientEM(Pair(), NoAlignment()), training=LONG)
+    # A sample of no weight that lies elsewhere moves nothing.
+    samples["place"][7] += 50.0
+    weight[7] = 0.0
+    result = model.fit(samples, key=key, sample_weight=weight)
+    own = np.flatnonzero(weight > 0)
+    for k in range(K):
+        member = own[result.assignments[own] == k]
+        for name, leaf in samples.items():
+            mean = np.average(leaf[member], axis=0, weights=weight[member])
+            np.testing.assert_allclose(result.prototypes[name][k], mean, atol=0.05)
+
+
+def test_trees_are_saved_resumed_and_begun_from_clusters(key: jax.Array, tmp_path: Path) -> None:
+    samples = pairs()
+    model = GradientClustering(K, GradientEM(Pair(), NoAlignment()), training=LONG)
+    result = model.fit(samples, key=key)
+    assert together(result.assignments)
+    assert result.sample_kind == "any"
+    save(tmp_path / "model", result)
+    one = jax.tree.map(lambda leaf: leaf[0], samples)
+    again = load(tmp_path / "model", like=model, sample=one)
+    np.testing.assert_array_equal(again.predict(samples).clusters, result.assignments)
+    with SnapshotFolder(tmp_path / "states", run={}, every=0.0) as snapshots:
+        same(model.fit(samples, key=key, snapshots=snapshots), result)
+    # Clusters that are given are the means that it begins with, and keep their numbers.
+    begun = model.fit(samples, key=key, assignments=np.arange(60) % K)
+    np.testing.assert_array_equal(begun.assignments, np.arange(60) % K)
+
+
+def test_devices_share_the_batches(key: jax.Array) -> None:
+    model = GradientClustering(K, GradientEM(Pair(), NoAlignment()), training=FEW)
+    result, shared = (model.fit(pairs(), key=key, mesh=mesh) for mesh in (None, data_mesh()))
+    np.testing.assert_allclose(shared.history, result.history, rtol=1e-5)
+    np.testing.assert_array_equal(shared.assignments, result.assignments)
+
+
+class Robust(AbstractUnalignedEnergy):
+    """A distance without a formula for its best prototype, to which outliers matter little."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum(jnp.log1p((sample - prototype) ** 2 / 0.02))
+
+
+def test_a_distance_needs_no_family(key: jax.Array) -> None:
+    samples = np.array(series())
+    samples[np.random.default_rng(3).random(samples.shape) < 0.1] = 10.0
+    model = GradientClustering(K, GradientEM(Robust(), NoAlignment()), training=LONG)
+    result = model.fit(samples, key=key)
+    assert together(result.assignments)
+    # Outliers have not moved them, but where a prototype began as one.
+    clean = np.stack([series()[result.assignments == k].mean(axis=0) for k in range(K)])
+    assert (np.abs(result.prototypes - clean) < 0.15).mean() > 0.9
+
+
+def test_samples_are_aligned_and_in_the_end_by_more_steps(key: jax.Array) -> None:
+    energy, samples = TransformedDistance(TimeWarp()), series()
+    few, more = (GradientEM(energy, Descent((Stage(n),), candidates=None)) for n in (1, 8))
+    model = GradientClustering(K, few, penalties=(0.5,), training=FEW)
+    result = model.fit(samples, key=key)
+    refined = dataclasses.replace(model, final=more).fit(samples, key=key)
+    # They were trained alike.
+    assert refined.history[:-1] == result.history[:-1]
+    assert refined.loss < result.loss
+    aligned = refined.align(samples, refined.outcome.assignment.params)
+    distance = ((aligned - refined.prototypes[refined.assignments]) ** 2).sum(axis=(1, 2))
+    assert (distance <= refined.distances + 1e-4).all()
+
+
+@pytest.mark.slow
+def test_images_have_a_report(key: jax.Array, tmp_path: Path) -> None:
+    aligner = Descent((Stage(2),), candidates=None)
+    gradient = GradientEM(TransformedPrototype(Translation()), aligner)
+    images = blobs(16)
+    model = GradientClustering(K, gradient, penalties=(0.1,), training=FEW)
+    result = model.fit(images, key=key)
+    write_report(tmp_path / "report.html", result, Dataset(images))
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "Translation" in text
+    assert ">identity<" not in text
+
+
+def test_what_means_nothing_is_refused(key: jax.Array) -> None:
+    plain = GradientEM(TransformedDistance(Identity()), NoAlignment())
+
+    def initialise(prototypes: Array, key: Array) -> Learned:
+        return Learned(Clusters(prototypes[:2], jnp.zeros((2, 0), prototypes.dtype)))
+
+    refused: dict[str, Callable[[], object]] = {
+        "penalties must be 0 numbers.*TransformedDistance": lambda: GradientClustering(
+            K, plain, penalties=(1.0,)
+        ),
+        "short list.*screening=.*leave out 2": lambda: GradientClustering(
+            K, plain, training=Training(shortlist=2)
+        ),
+        "initialise must return 3 clusters.* not 2": lambda: GradientClustering(
+            K, plain, initialise=initialise, training=FEW
+        ).fit(series(), key=key),
+        "NaN or infinity at index 1": lambda: GradientClustering(K, plain).fit(
+            np.asarray([[0.0], [np.nan], [1.0]]), key=key
+        ),
+    }
+    for message, make in refused.items():
+        with pytest.raises(ValueError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
