@@ -57,7 +57,7 @@ def first_minimum(values: Float[Array, " n"]) -> tuple[Int[Array, ""], Float[Arr
 
 
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """√x, with gradient zero, not infinite, where x ≤ 0; the value there is zero.
+    """√x, with gradient zero, not infinite, where x ≤ 0; the value there is zero. NaN stays.
 
     Zero is the subgradient of a distance at its minimum, so that a sum of distances can be
     minimised where some of them vanish.
@@ -69,7 +69,8 @@ def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
         Their square roots.
     """
     positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+    missing = jnp.where(jnp.isnan(x), x, jnp.zeros_like(x))
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), missing)
 
 
 def safe_norm(x: Float[Array, "..."]) -> Scalar:

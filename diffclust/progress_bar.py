@@ -66,6 +66,7 @@ class Fraction:
         """
         self._restarts = restarts
         self._passes: dict[int, float] = {}
+        self._is_fit = False
 
     def __call__(self, progress: Progress) -> float:
         """Takes note of a report.
@@ -82,6 +83,7 @@ class Fraction:
     def _fraction_of(self, progress: Progress) -> float:
         stage, part = progress.stage, progress.done / max(progress.total, 1)
         if progress.stages:
+            self._is_fit = True
             # Their names say, after the kind, which of several it is: `features_relative`.
             kinds = [re.split("[_ ]", name)[0] for name in progress.stages]
             weights = [_WEIGHTS.get(kind, 1.0) for kind in kinds]
@@ -92,7 +94,8 @@ class Fraction:
         if stage == "step":
             return (progress.restart + part) / self._restarts
         if stage == "predict":
-            return 0.98 + 0.02 * part
+            return 0.98 + 0.02 * part if self._is_fit else part
+        self._is_fit = True
         if stage == "race":
             return 0.0
         here = self._restarts if stage == "refine" else progress.restart
@@ -122,7 +125,7 @@ class ProgressBar:
         self._restarts, self._last, self._compiled = restarts, ("", 0), True
         self._bar: Any = None
         self._fraction = Fraction(restarts)
-        self._start: float | None = None
+        self._start: tuple[float, float] | None = None
         self._phase: tuple[int, int] | None = None
         self._pace: tuple[float, int, int] | None = None
 
@@ -190,12 +193,13 @@ class ProgressBar:
 
     def _time_left(self, progress: Progress, now: float, done: float) -> str:
         """The time that the rest of the fit may take, in words."""
-        self._start = now if self._start is None else self._start
-        seconds = now - self._start
+        # A fit that goes on has done a part already.
+        self._start = (now, done) if self._start is None else self._start
+        seconds, since = now - self._start[0], done - self._start[1]
         # Steps have their own estimate, of one phase.
-        if progress.stage == "step" or seconds < _MIN_SECONDS or done < _MIN_DONE:
+        if progress.stage == "step" or seconds < _MIN_SECONDS or since < _MIN_DONE:
             return ""
-        return f"about {_clock(seconds * (1.0 - done) / done)} left"
+        return f"about {_clock(seconds * (1.0 - done) / since)} left"
 
     def reading(self, done: int, total: int) -> None:
         """Shows how many files have been read.
@@ -241,6 +245,8 @@ class ProgressBar:
             The callback.
         """
         fraction = Fraction(restarts or self._restarts)
+        if number == 0:
+            self._start = None
 
         def show(progress: Progress) -> None:
             now, done = time.monotonic(), (number + share * fraction(progress)) / total

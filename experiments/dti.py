@@ -21,9 +21,9 @@ from experiments.harness import (
     SCORED,
     SOURCE,
     arguments,
+    asked_runs,
     finish,
     fitted_and_scored,
-    missing_runs,
     source_words,
 )
 
@@ -309,8 +309,7 @@ def table(
         for backbone in (args.backbones if METHODS[method].moves == "prototypes" else [""])
         for seed in range(args.seed, args.seed + args.seeds)
     ]
-    rows = missing_runs(args.results, NAMES, asked, one)
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, one)
     figures = {}
     for each in dict.fromkeys(call[:3] for call in asked):
         prefix = " ".join(each)

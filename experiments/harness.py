@@ -160,16 +160,16 @@ def scored(prefix: str, runs: list[tuple[int, Any, float]], labels: np.ndarray) 
 RESULTS: dict[str, dict[str, Any]] = {
     "results": {"help": "keeps every run; those that it has are not run again"}
 }
-"""The option of experiments that take hours; see `missing_runs`."""
+"""The option of experiments that take hours; see `asked_runs`."""
 
 
-def missing_runs(
+def asked_runs(
     results: str | None,
     names: tuple[str, ...],
     asked: Iterable[tuple[Any, ...]],
     run: Callable[..., dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """The rows of all runs, of which those are made now that the file of results does not have.
+    """The rows of the runs asked for, which are made where the file of results does not have them.
 
     Args:
         results: A file of JSON lines, to which every run is added as it ends; None for none.
@@ -180,19 +180,25 @@ def missing_runs(
     Returns:
         One row a run, those of the file first.
     """
-    kept = Path(results) if results else None
-    lines = kept.read_text("utf-8").splitlines() if kept and kept.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    done = {tuple(row.get(name) for name in names) for row in rows}
+    asked = list(asked)
+    kept = [(tuple(row.get(name) for name in names), row) for row in kept_runs(results)]
+    done, rows = {name for name, _ in kept}, [row for name, row in kept if name in asked]
     for each in asked:
         if each in done:
             continue
         rows.append({**dict(zip(names, each, strict=True)), **run(*each)})
         print(json.dumps(rows[-1]), flush=True)
-        if kept:
-            with kept.open("a", encoding="utf-8") as file:
+        if results:
+            with Path(results).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     return rows
+
+
+def kept_runs(results: str | None) -> list[dict[str, Any]]:
+    """All rows of a file of results; none of None, or of one that is not there yet."""
+    if results is None or not Path(results).is_file():
+        return []
+    return [json.loads(line) for line in Path(results).read_text("utf-8").splitlines()]
 
 
 def finish(figures: dict[str, Any]) -> None:

@@ -169,6 +169,8 @@ def test_eigenvectors_have_the_derivative_that_does_not_depend_on_their_choice()
 
 def test_square_roots_are_safe_at_zero() -> None:
     assert safe_sqrt(jnp.array(-1e-9)) == 0.0
+    assert np.isnan(safe_sqrt(jnp.array(np.nan)))
+    assert np.isnan(safe_norm(jnp.array([np.nan, 1.0])))
     np.testing.assert_array_equal(jax.grad(safe_norm)(jnp.zeros(3)), np.zeros(3))
     np.testing.assert_allclose(jax.grad(safe_norm)(jnp.array([3.0, 4.0])), [0.6, 0.8], rtol=1e-6)
 

@@ -186,8 +186,24 @@ def test_the_time_left_of_several_fits_is_that_of_all(monkeypatch: pytest.Monkey
         follow = bar.following("", number, 2)
         for n in (1, 2):
             follow(Progress("predict", 0, 0, n, 2))
-    # Half done after ten seconds, nearly all after twenty.
-    assert shown[:3] == ["", "about 0:10 left", "about 0:00 left"]
+    # A quarter of all was done at first, and one more every ten seconds.
+    assert shown == ["", "about 0:20 left", "about 0:10 left", "about 0:00 left"]
+
+
+def test_the_time_left_is_that_of_this_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar, shown, clock = ProgressBar(), [], iter(range(0, 1000, 100))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    bar.show = lambda text, done=0, total=None, left="": shown.append((done, left))
+    for chunk in (1, 2):
+        bar.following()(Progress("predict", 0, 0, chunk, 4))
+    # Another one, as of a comparison; and one that goes on where it had been broken off.
+    for step in (30, 40):
+        bar.following()(Progress("predict", 0, 0, step, 40))
+    follow = bar.following()
+    for chunk in (8, 9):
+        follow(Progress("predict", 0, 0, chunk, 10))
+    assert shown[-2:] == [(800, ""), (900, "about 1:40 left")]
+    assert shown[0] == (250, "")
 
 
 def test_the_time_left_of_steps_is_that_of_all_restarts() -> None:
@@ -211,5 +227,5 @@ def test_the_time_that_is_left_is_shown(
         for progress in reports(2, 2, 0)[:5]:
             bar(progress)
         bar._bar.refresh()
-    # Two minutes for 1.25 of 2.5 restarts.
-    assert "about 2:00 left" in capsys.readouterr().err
+    # Two minutes for 1.25 of 2.5 restarts, less the 0.04 that the first report had done.
+    assert "about 2:04 left" in capsys.readouterr().err

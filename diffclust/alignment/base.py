@@ -114,8 +114,9 @@ def or_incumbent(
         same = (index == start.cluster[place])[:, None]
         warm = jnp.where(same, start.params[place][None], params)
         value = energies(warm, sample, candidates)
-        best = jnp.where((value < least)[:, None], warm, best)
-        least = jnp.minimum(value, least)
+        better = value < least
+        best = jnp.where(better[:, None], warm, best)
+        least = jnp.where(better, value, least)
     return best
 
 

@@ -187,6 +187,8 @@ def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Ground
         and a finer grid was tried.
     """
     best = int(np.argmax(values))
+    if len(values) == 1:
+        return Grounds(best, False, f"No clear choice: a grid of {names[best]} alone was tried.")
     others = np.delete(np.asarray(values, np.float64), best)
     reason = (
         f"The log-evidence of an image is greatest for a grid of {names[best]}, "

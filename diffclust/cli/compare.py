@@ -112,6 +112,13 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
             value = metrics.adjusted_rand_index(runs[i].clusters[rows], runs[j].clusters[others])
             similarity[i, j] = similarity[j, i] = value
     meanings = [_loss_meaning(run, own) for run, own in zip(runs, positions, strict=True)]
+    # Of what was larger than memory no checksum is known.
+    sums = [run.summary["source"].get("crc32") for run in runs]
+    for meaning in dict.fromkeys(meanings):
+        own = {s for m, s in zip(meanings, sums, strict=True) if m == meaning and s is not None}
+        if meaning is not None and len(own) > 1:
+            pairs = zip(meanings, sums, strict=True)
+            meanings = [f"{m}{s}" if m == meaning else m for m, s in pairs]
     repeated = [m for m in dict.fromkeys(meanings) if m is not None and meanings.count(m) > 1]
     every_letter = [*string.ascii_uppercase, *map(str, range(27, len(repeated) + 1))]
     letters: dict[str | None, str] = dict(zip(repeated, every_letter, strict=False))
@@ -148,7 +155,6 @@ def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
         "pad",
         "rate",
         "seconds",
-        "crc32",
         "weights",
         "weights_crc32",
     )
@@ -192,7 +198,8 @@ def _notes(comparison: Comparison) -> list[str]:
         "Losses are compared within a letter only: there the method, its settings, K and the "
         "samples are the same."
         if any(comparison.groups)
-        else "No two losses can be compared: that takes the same method, settings, K and samples."
+        else "No two losses can be compared: that takes fits by the same method, settings and K of "
+        "the same samples."
     ]
     sizes = np.array([len(run.indices) for run in comparison.runs])
     if np.isnan(comparison.similarity).any():

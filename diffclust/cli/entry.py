@@ -60,6 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: With status 0, after printing help.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is no reason to fail when all is written.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     if argv is None and {"-h", "--help"} & {*arguments} and hasattr(signal, "SIGPIPE"):
         # `diffclust fit --help | head` ends as other programs do, not with an error.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -138,6 +142,11 @@ def _explain(error: Exception) -> str | None:
     return None
 
 
+def _stands_alone(option: str, flags: set[str]) -> bool:
+    """Whether no value of the option is the next word: a flag, `--size=64` or `-k3`."""
+    return option in flags or "=" in option or not (option.startswith("--") or len(option) == 2)
+
+
 def _parse(arguments: list[str]) -> Options:
     """Parses the arguments; raises what tyro would print in a box as a `ValueError`."""
     arguments = cli_options.current_arguments(arguments)
@@ -153,7 +162,7 @@ def _parse(arguments: list[str]) -> Options:
             word
             for before, word in itertools.pairwise(arguments)
             if not word.startswith("-")
-            and (not before.startswith("-") or before in flags or "=" in before)
+            and (not before.startswith("-") or _stands_alone(before.replace("_", "-"), flags))
         ]
         source = [] if name == "align" else words[:1]
         method = _method_in(arguments, source, kinds[name].method)

@@ -535,7 +535,8 @@ def settings_from(method: str, options: object) -> Settings:
 
 def flags() -> set[str]:
     """The options of all commands and methods that take no value."""
-    fields = itertools.chain.from_iterable(map(dataclasses.fields, COMMANDS.values()))
+    kinds = (*COMMANDS.values(), ProcessOptions)
+    fields = itertools.chain.from_iterable(map(dataclasses.fields, kinds))
     common = {option(field.name) for field in fields if field.type == Flag}
     tables = method_options().values()
     return common.union(n for own in tables for n, about in own.items() if about["type"] == "flag")

@@ -165,7 +165,11 @@ def read_npz(path: Path) -> StoredLandmarks:
             (arrays.pop("landmark_names", None), k),
         )
     )
-    columns = {key: array for key, array in arrays.items() if array.shape == (n,)}
+    labels = {key: arrays[key] for key in LABEL_KEYS if key in arrays}
+    arrays |= {key: array[:, 0] for key, array in labels.items() if array.shape == (n, 1)}
+    # Labels of another shape are refused by name; y may be something else.
+    named = set(LABEL_KEYS) - {"y"}
+    columns = {key: array for key, array in arrays.items() if array.shape == (n,) or key in named}
     return StoredLandmarks(landmarks, names, landmark_names, columns)
 
 
@@ -187,19 +191,30 @@ def table_of(path: Path) -> Literal["landmarks", "series"] | None:
         with path.open("rb") as file:
             first = file.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n")[0]
         # A header has names, and a row of series numbers.
-        numbers = rb"(?i)\bnan?\b|\binf\b|\xe2\x88\x92|[\deE+.,;\s\"-]"
+        numbers = rb"(?i)\b(nan?|n/a|null|none|inf)\b|\xe2\x88\x92|[\deE+.,;\s\"-]"
         return "landmarks" if re.sub(numbers, b"", first) else "series"
     if suffix != ".npz":
         return "landmarks" if suffix == ".tps" else "series"
     try:
         with zipfile.ZipFile(path) as archive:
             keys = {name.removesuffix(".npy") for name in archive.namelist()}
+            kind = "series" if "series" in keys else None
+            kind = "landmarks" if "landmarks" in keys else kind
+            pictures = keys & {"x", "images", "x_train", "x_test"} if kind else ()
+            # Names of pictures, or coordinates, have one axis.
+            return None if any(_num_axes(archive, each) > 1 for each in pictures) else kind
     except Exception:
         # What is wrong with it, and it may be anything, is for who reads it to say.
         return None
-    if not keys.isdisjoint(("x", "images", "x_train", "x_test")):
-        return None
-    return next((kind for kind in ("landmarks", "series") if kind in keys), None)
+
+
+def _num_axes(archive: zipfile.ZipFile, key: str) -> int:
+    """The number of axes of an array in an archive, by its header."""
+    with archive.open(f"{key}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0
+        read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return len(read(file)[0])
 
 
 def check_landmarks(

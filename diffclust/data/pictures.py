@@ -114,7 +114,10 @@ def _check_picture(picture: "Image") -> None:
 
     width, height = picture.size
     if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise FileError(f"a decompression bomb of {width}x{height} pixels")
+        raise FileError(
+            f"a decompression bomb of {width}x{height} pixels, more than "
+            f"{Image.MAX_IMAGE_PIXELS:,}; save it smaller"
+        )
     if not width or not height:
         raise FileError(f"without pixels: {width}x{height}")
 
@@ -188,7 +191,8 @@ def _on_black(picture: "Image") -> "Image":
     canvas = Image.new("RGBA", picture.size, (0, 0, 0, 255))
     layer = picture.convert("RGBA")
     canvas.alpha_composite(layer)
-    has_ink = layer.getchannel("A").getextrema()[1] != 0
-    if has_ink and canvas.convert("L").getbbox() is None:
+    opacity = np.asarray(layer.getchannel("A"))
+    has_ground = opacity.min() < 255 and opacity.max() > 0
+    if has_ground and canvas.convert("RGB").getbbox() is None:
         raise FileError("black on a transparent ground, which becomes black; give it another one")
     return canvas

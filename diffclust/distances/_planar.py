@@ -199,6 +199,7 @@ def _twist_to(sums: _Sums) -> Scalar:
     end = -0.25 * sums.scale * sums.twist / (3.0 + sums.anisotropy)
     starts = (_bracketed(sums, end), _from_end(sums, end), _from_end(sums, jnp.zeros_like(end)))
     lengths = jnp.stack([pair_squares(*sums.at(w)) for w in starts])
+    lengths = jnp.where(jnp.isnan(lengths), jnp.inf, lengths)
     best = jnp.argmin(lengths.at[1:].multiply(1.0 + jnp.finfo(end.dtype).eps ** 0.75))
     return _polished(sums, jnp.stack(starts)[best])
 
@@ -208,9 +209,14 @@ def _from_end(sums: _Sums, w: Scalar) -> Scalar:
 
     def step(_: Array, w: Scalar) -> Scalar:
         slope, stiffness = _fibre_slope(sums, w)
-        return w - slope / stiffness
+        return _if_finite(w - slope / stiffness, w)
 
     return jax.lax.fori_loop(0, _FIXED_POINT_STEPS, step, w)
+
+
+def _if_finite(new: Scalar, old: Scalar) -> Scalar:
+    """A step, unless the stiffness was lost to rounding, as it is a million deviations apart."""
+    return jnp.where(jnp.isfinite(new), new, old)
 
 
 def _polished(sums: _Sums, w: Scalar) -> Scalar:
@@ -224,7 +230,7 @@ def _polished(sums: _Sums, w: Scalar) -> Scalar:
         curvature = jnp.where(
             stepped, jnp.clip(secant, 0.25 * stiffness, 4.0 * stiffness), stiffness
         )
-        return w, slope, w - slope / curvature
+        return w, slope, _if_finite(w - slope / curvature, w)
 
     return jax.lax.fori_loop(0, _SECANT_STEPS, step, (w, jnp.zeros_like(w), w))[2]
 

@@ -17,6 +17,7 @@ from diffclust.distances import (
     SquaredEuclidean,
 )
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
+from diffclust.linalg import safe_sqrt
 from diffclust.masks import mask_weights
 from diffclust.prototypes import (
     AbstractPrototypeFamily,
@@ -173,9 +174,11 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     def _weight(self, params: Params, sample: Sample, apply: BoundTransform) -> Array | None:
         if self.missing:
-            share = _share_seen(params, sample, apply)
-            total = jnp.maximum(jnp.sum(share), jnp.finfo(share.dtype).tiny)
-            return share * (jnp.sum(_seen(sample)) / total)
+            share, seen = _share_seen(params, sample, apply), _seen(sample)
+            # Where next to nothing that was seen is read, it is compared as if it had not moved.
+            share = jnp.where(jnp.sum(share) > 1e-6 * jnp.sum(seen), share, seen)
+            total = jnp.sum(share)
+            return share * (jnp.sum(seen) / jnp.where(total > 0, total, 1.0))
         weight = None
         if self.pixel_weights == "jacobian":
             assert isinstance(self.transform, AbstractSpatialTransform)
@@ -218,7 +221,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     ) -> Float[Array, "points clusters"] | None:
         """Energies at all points of a grid from inner products, which the transform finds by FFT.
 
-        ‖T x - c‖² = ‖T x‖² - 2 ⟨T x, c⟩ + ‖c‖², where ‖T x‖² is taken for ⟨T x², 1⟩.
+        ‖T x - c‖² = ‖T x‖² - 2 ⟨T x, c⟩ + ‖c‖².
 
         Args:
             grid: Params, one vector a row.
@@ -243,7 +246,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if correlate is None:
             return None
         prototypes = clusters.prototype
-        norm = correlate(moving, sample**2, jnp.ones_like(sample)[None])
+        apply = transform.bind(*sample.shape[:2])
+        # Not as ⟨T x², 1⟩: bilinear reading between pixels lowers the one and not the other.
+        norm = jax.lax.map(lambda params: jnp.sum(apply(params, sample) ** 2), moving)[:, None]
         product = correlate(moving, sample, prototypes)
         norms = jnp.sum(prototypes**2, axis=tuple(range(1, prototypes.ndim)))
         penalty = jax.vmap(self.penalties)(grid) @ clusters.penalty.T
@@ -365,6 +370,13 @@ def _coarser(
             "last; fit without coarse levels (coarser=1, and Descent((Stage(20),)), whose stages "
             "have no blur)"
         )
+    if isinstance(sample, GaussianImages):
+        # Deviations may be of either sign.
+        mean, variance = (
+            low_pass(leaf, sigma=sigma, factor=factor)
+            for leaf in (sample.mean, sample.deviation**2)
+        )
+        return GaussianImages(mean, safe_sqrt(variance))
     return jax.tree.map(lambda leaf: low_pass(leaf, sigma=sigma, factor=factor), sample)
 
 

@@ -154,11 +154,14 @@ def estimate(
         The estimate.
 
     Raises:
-        ValueError: If the samples cannot be clustered, or the chunk size is below 1.
+        ValueError: If the samples cannot be clustered or are trees of arrays, or the chunk size is
+            below 1.
     """
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
     array = samples if isinstance(samples, ImageSource) else model.validated(samples)
+    if not hasattr(array, "shape"):
+        raise ValueError("samples that are trees of arrays have no estimate; fit a few of them")
     # Parts of the samples are registered as all of them are.
     model = model.resolved(Data(array))
     fit = PlannedFit(model, array, key, chunk_size, seconds, short)

@@ -213,8 +213,10 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     def matching(self, prototypes: Any, /) -> "AbstractImageModel":
         """The model that registers images to the size of prototypes."""
+        if self.register == "none" or self.canvas is not None:
+            return self
         shape = getattr(prototypes, "shape", None) or np.shape(prototypes)
-        if self.register == "none" or self.canvas is not None or len(shape) < 3:
+        if len(shape) < 3:
             return self
         return dataclasses.replace(self, canvas=min(shape[1:3]))
 

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner
@@ -162,8 +162,9 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         final: Assigns samples in the end; None for `gradient`. Descent, which goes on from a
             sample's last params in training and starts anew in the end, needs more steps there.
         initialise: Makes what is learned, before the first step, of a sample for each cluster and
-            a key, but for the penalties; None for prototypes that are these samples, without
-            networks.
+            a key; None for prototypes that are these samples, without networks. The penalties of
+            its clusters are set to `penalties`. JAX traces it, and calls it with blank samples,
+            too.
     """
 
     gradient: GradientEM = eqx.field(metadata={"in_files": False})
@@ -189,6 +190,12 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         elif isinstance(self.energy(), TransformedPrototype):
             moves = "prototypes"
         return dataclasses.replace(OWN, model="GradientClustering", solver="gradient", moves=moves)
+
+    @property
+    def composition(self) -> str:
+        """The types of the parts, those of `final` too."""
+        final = [] if self.final is None else [types_of(self.final)]
+        return ", ".join([super().composition, *final])
 
     @property
     def transform_names(self) -> tuple[str, ...]:
@@ -220,6 +227,8 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
 
     def init(self, prototypes: PyTree, key: Key) -> Learned:
         count, dtype = self.num_clusters, jnp.result_type(*jax.tree.leaves(prototypes))
+        if self.has_missing:
+            prototypes = jax.tree.map(_filled, prototypes)
         weights = jnp.asarray(self.penalties, dtype)
         penalty = jnp.broadcast_to(weights, (count, len(self.penalties)))
         if self.initialise is None:
@@ -232,3 +241,11 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
                 f"them, not {len(learned.clusters)}"
             )
         return eqx.tree_at(lambda tree: tree.clusters.penalty, learned, penalty)
+
+
+def _filled(prototypes: Array) -> Array:
+    """Prototypes with the mean of the others, or zero, in the place of missing values."""
+    seen = jnp.isfinite(prototypes)
+    total = jnp.sum(jnp.where(seen, prototypes, 0.0), axis=0, keepdims=True)
+    mean = total / jnp.maximum(jnp.sum(seen, axis=0, keepdims=True), 1).astype(total.dtype)
+    return jnp.where(seen, prototypes, mean)

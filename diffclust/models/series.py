@@ -1,5 +1,6 @@
 """Series over time under warps: K-means by mean series, and a graph of neighbours."""
 
+import dataclasses
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -15,9 +16,10 @@ from diffclust.energies import TransformedDistance
 from diffclust.models.graph import AbstractInvariantSpectralModel
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.settings import values_of
+from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
-from diffclust.solvers import Outcome
+from diffclust.solvers import Lloyd, Outcome
 from diffclust.transforms import TimeWarp, params_grid
 
 Representation = Literal["values", "srvf"]
@@ -68,6 +70,15 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
         rates = params_grid(np.linspace(-1.5, 1.5, 9), np.linspace(-1, 1, 5))
         grid = rates @ jnp.asarray(shapes, dtype=rates.dtype)
         return Sequential(GridSearch(grid), Descent((Stage(10),)))
+
+    def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
+        """Of as many steps as all passes took, 100 at most: of new series nothing is remembered."""
+        solver, data = super().solver_for(outcome, data)
+        if isinstance(solver.aligner, Sequential):
+            descent = Descent((Stage(min(10 * len(outcome.history), 100)),))
+            aligner = dataclasses.replace(solver.aligner, second=descent)
+            solver = dataclasses.replace(solver, aligner=aligner)
+        return solver, data
 
     def family(self) -> AbstractPrototypeFamily:
         """Means of series of unit norm."""

@@ -294,7 +294,7 @@ class Training(AbstractSettings):
             steps.
         curriculum: Whether transforms are added one by one, rather than all at the start.
         batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
-            side, and never more than there are.
+            side, never more than there are, and as many for each device.
         learning_rate: Step size of Adam, for prototypes and networks alike. In Python an
             `optimizer` in its place takes it if it was made by optax's `inject_hyperparams`.
         optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
@@ -405,14 +405,14 @@ class Training(AbstractSettings):
         """The same training with one start and a few steps only.
 
         Args:
-            steps: Most steps of each phase.
+            steps: Steps of each phase that has any.
             phases: Number of phases that have any steps.
             split_merge: Whether clusters are split and removed.
 
         Returns:
             The training.
         """
-        few = tuple(min(steps, n) for n in self.steps or self.epochs or (steps,) * phases)
+        few = tuple(steps if n else 0 for n in self.steps or self.epochs or (1,) * phases)
         changed = {"epochs": None, "num_starts": 1, "tolerance": 0.0}
         return dataclasses.replace(self, steps=few, split_merge=split_merge, **changed)
 
@@ -427,7 +427,9 @@ class Training(AbstractSettings):
                     f"{self.batch_size}"
                 )
             return self.batch_size
-        return min(64 if side >= 64 else 128, count)
+        batch = min(64 if side >= 64 else 128, count)
+        # Devices share it evenly.
+        return max(batch - batch % description.num_devices, 1)
 
 
 _RACE = (0.4, 0.6)

@@ -97,12 +97,12 @@ class AbstractTrainedModel(AbstractModel):
         else:
             groups = np.asarray(start[1])
             weight = data.weights_in(groups)
-            sizes = np.bincount(groups, weight, minlength=count)
 
             def mean(leaf: Any) -> np.ndarray:
                 sums = _sums(leaf, groups[data.own], weight[data.own], count)
-                total = data.allgather(sums[None]).sum(0)
-                return (total / sizes.reshape(-1, *[1] * (leaf.ndim - 1))).astype(leaf.dtype)
+                total, mass = data.allgather(sums[None]).sum(0)
+                with np.errstate(invalid="ignore"):
+                    return (total / mass).astype(leaf.dtype)
 
             first = jax.tree.map(mean, data.samples)
         first = jax.tree.map(jnp.asarray, first)
@@ -138,12 +138,17 @@ class AbstractTrainedModel(AbstractModel):
 
 def _sums(
     samples: Any, groups: np.ndarray, weight: Float[np.ndarray, " n"], clusters: int
-) -> np.ndarray:
-    """The weighted sum of each cluster's samples, in double; few are looked at at once."""
-    total = np.zeros((clusters, *samples.shape[1:]))
+) -> Float[np.ndarray, "2 clusters ..."]:
+    """Each cluster's weighted sums of values that are not missing, and of their weights.
+
+    In double precision; few samples are looked at at once.
+    """
+    sums = np.zeros((2, clusters, *samples.shape[1:]))
     for start in range(0, len(groups), _BLOCK):
         block, here = samples[start : start + _BLOCK], groups[start : start + _BLOCK]
         for cluster in np.unique(here):
             member = np.flatnonzero(here == cluster)
-            total[cluster] += np.tensordot(weight[start + member], block[member], axes=1)
-    return total
+            own, seen = weight[start + member], ~np.isnan(block[member])
+            sums[0, cluster] += np.tensordot(own, np.where(seen, block[member], 0.0), axes=1)
+            sums[1, cluster] += np.tensordot(own, seen, axes=1)
+    return sums

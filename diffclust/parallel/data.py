@@ -82,12 +82,14 @@ class Description:
         num_samples: How many samples there are, of all processes.
         largest_share: Samples of one device at most.
         streamed: Whether they are read as they are needed.
+        num_devices: How many devices share them, of all processes.
     """
 
     sample: PyTree
     num_samples: int
     largest_share: int
     streamed: bool
+    num_devices: int = 1
 
     @property
     def dtype(self) -> np.dtype:
@@ -197,7 +199,9 @@ class Data(Distributed):
     def description(self) -> Description:
         """Describes the samples without reading them."""
         each = -(-max(self.counts) // own_size(self.mesh))
-        return Description(sample_struct(self.samples), self.num_samples, each, self.streamed)
+        devices = 1 if self.mesh is None else self.mesh.size
+        sample = sample_struct(self.samples)
+        return Description(sample, self.num_samples, each, self.streamed, devices)
 
     @property
     def all_samples(self) -> PyTree:

@@ -520,12 +520,13 @@ def _own_empty(tree: PyTree, spec: PartitionSpec, mesh: Mesh) -> PyTree:
     return jax.tree.map(own, tree)
 
 
-def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:
+def check_batch_size(batch_size: int, mesh: Mesh | None, *, most: int | None = None) -> None:
     """Refuses a batch that devices cannot share evenly.
 
     Args:
         batch_size: Samples a step.
         mesh: The devices, or None for one.
+        most: How many samples there are, where that is known.
 
     Raises:
         ValueError: With the nearest sizes that would do.
@@ -534,7 +535,8 @@ def check_batch_size(batch_size: int, mesh: Mesh | None) -> None:
         return
     above = mesh.size * math.ceil(batch_size / mesh.size)
     below = above - mesh.size
-    either = f"{below} or {above}" if below else str(above)
+    sizes = [size for size in (below, above) if 0 < size <= (most or above)]
+    either = " or ".join(map(str, sizes or [above]))
     raise ValueError(
         f"a batch of {batch_size} cannot be shared evenly by {mesh.size} devices; set batch_size "
         f"to {either}, or give a mesh of fewer devices"

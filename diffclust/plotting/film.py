@@ -98,7 +98,7 @@ class Film:
         if progress.learned is None:
             return
         prototypes = exemplar_of(progress.learned.clusters.prototype)
-        if np.ndim(prototypes) != 4:
+        if getattr(prototypes, "ndim", 0) != 4:
             return
         if progress.stage == "refine":
             if progress.done == 1:

@@ -67,9 +67,17 @@ def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     Returns:
         An RGB picture; each image is scaled to its own range of intensities, and mean shapes are
         drawn on one scale with their ellipses; of a series every channel is a line.
+
+    Raises:
+        ValueError: If samples are of another kind.
     """
-    sheets = {"shape": shape_sheet, "series": _series_sheet}
-    return sheets.get(result.sample_kind, _image_sheet)(result)
+    sheets = {"shape": shape_sheet, "series": _series_sheet, "image": _image_sheet}
+    if result.sample_kind not in sheets:
+        raise ValueError(
+            f"prototypes of samples of shape {result.sample_shape} have no picture; those of "
+            "images, series and landmarks have"
+        )
+    return sheets[result.sample_kind](result)
 
 
 def _image_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:

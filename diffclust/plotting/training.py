@@ -84,9 +84,12 @@ def _training_plan(result: Result, num_phases: int) -> GradientPlan | None:
     fitted = extras.get("responsibilities", extras.get("certainties"))
     if fitted is None:
         return None
-    # A plan asks for the shape of images only.
-    images = np.broadcast_to(np.zeros((), np.float32), (len(fitted), *result.sample_shape))
-    plan = result.model.training_plan(Data(images).description)
+    # A plan asks for the shape of samples only.
+    shapes = result.sample_shape
+    shapes = shapes if shapes and isinstance(shapes[0], tuple) else (shapes,)
+    every = [np.broadcast_to(np.zeros((), np.float32), (len(fitted), *shape)) for shape in shapes]
+    samples = every[0] if len(every) == 1 else tuple(every)
+    plan = result.model.training_plan(Data(samples).description)
     return None if plan is None or len(plan.phases) != num_phases else plan
 
 
@@ -152,7 +155,7 @@ def training_curve(history: LossHistory) -> str:
     titles = [f"{history.unit} {end}: {loss:.6g}" for end, loss in windows]
     ring = (
         f'<circle cx="{axes.x(history.total)}" cy="{axes.y(history.final)}" r="5" fill="none" '
-        'stroke="var(--accent, #2f6690)" stroke-width="1.5"><title>all images, in the end: '
+        'stroke="var(--accent, #2f6690)" stroke-width="1.5"><title>all samples, in the end: '
         f"{history.final:.6g}</title></circle>"
     )
     content = [axes.vertical_line(start, dashes="2 3", opacity=0.55) for start, _ in phases]
@@ -193,7 +196,7 @@ def _description(history: LossHistory) -> str:
     phases = f"; {', '.join(named)}" if named else ""
     return (
         f"Loss over {history.total} {history.unit}s, {history.losses[0]:.4g} to "
-        f"{history.final:.4g} of all images in the end{phases}"
+        f"{history.final:.4g} of all samples in the end{phases}"
     )
 
 

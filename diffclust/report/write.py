@@ -54,7 +54,7 @@ def write_report(
     samples, each beside its aligned version and its warped grid, or beside the prototype as it is
     moved onto the image. Shapes are drawn over the mean shape that they are in, with the ellipses
     of its landmarks. Large images are made smaller, so that with 10 clusters and 6 samples a group
-    the file stays below 1.5 MB.
+    the file stays below 1.5 MB; sounds of recordings add 4 MB at most.
 
     Args:
         path: The file; one that exists is replaced.

@@ -153,12 +153,18 @@ class Clusterer(ClusterMixin, BaseEstimator):
             needed["ensure_min_features"] = self._least_features(model)
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
-            is_list = isinstance(X, list | tuple) and all(isinstance(x, np.ndarray) for x in X)
+            is_list = isinstance(X, list | tuple)
+            # Lists of equally many numbers are rows, which have to be as long as fitted ones.
+            is_list = is_list and (
+                all(isinstance(x, np.ndarray) for x in X) or len({*map(len, X)}) > 1
+            )
             X = _of_one_length(X)
             if is_list and not reset:
                 X = _filled_up(np.asarray(X), self.n_features_in_)
         else:
             _validation.unmasked(X, "X")
+            if isinstance(X, list | tuple) and len(X) and np.ndim(X[0]) > 1:
+                X = np.asarray(X)
         is_array = isinstance(X, np.ndarray | jax.Array)
         dtype = np.asarray(X).dtype
         is_of_bytes = self._method.sample_kind == "image" and dtype in (np.uint8, np.uint16)

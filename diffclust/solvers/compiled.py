@@ -209,10 +209,13 @@ def _first_state(
         seeds = jax.tree.map(lambda leaf: leaf[index], batch.samples)
         return solver.init(clusters_of(solver, seeds, penalty)), memory
     first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
+    # A group in which no sample weighs anything begins as its plain mean.
+    weighs = jax.ops.segment_sum(batch.weight, start, num_clusters) > 0
+    weight = jnp.where(weighs[start], batch.weight, 1.0)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
     initial = Lloyd(solver.energy, solver.aligner, solver.family.initial_family)
     state = initial.init(clusters_of(solver, first, penalty))
-    state, _ = initial.step(state, batch, memory, assign=False)
+    state, _ = initial.step(state, Batch(batch.samples, weight), memory, assign=False)
     return solver.init(initial.end_pass(state).learned.clusters), memory
 
 

@@ -153,7 +153,7 @@ class GradientProblem(AbstractProblem):
     def init(self, data: Data, key: Key) -> State:
         """The state before the first restart."""
         check_data(data, len(eqx.filter_eval_shape(self._template).clusters))
-        check_batch_size(self.plan.batch_size, data.mesh)
+        check_batch_size(self.plan.batch_size, data.mesh, most=data.num_samples)
         return _state(GradientFit(data.replicate(jax.random.key_data(key))))
 
     def done(self, state: State) -> bool:
@@ -431,10 +431,12 @@ def _evaluation_batch(
 ) -> tuple[Batch, Memory | None]:
     """The samples on which moves and races are evaluated at a step, and the memory of them."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
-    count = min(data.num_samples, plan.evaluation_samples)
+    # What weighs nothing has no say.
+    weighed = np.flatnonzero(data.all_weights > 0)
+    count = min(len(weighed), plan.evaluation_samples)
     # One of few numbers, eight to a doubling: other data sets run the same program.
     count -= count % 2 ** max(0, count.bit_length() - 4)
-    index = rng.choice(data.num_samples, count, replace=False)
+    index = weighed[rng.choice(len(weighed), count, replace=False)]
     return data.some(index), rows_of(memory, jax.device_put(index))
 
 

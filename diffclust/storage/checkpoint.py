@@ -22,7 +22,7 @@ from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.storage.arrays import checksum, leaf_name, named_leaves
 from diffclust.storage.orbax_errors import save_reason, silence_orbax
-from diffclust.storage.staging import check_target, refuse_patterns, staged
+from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
 
 FORMAT = 2
 """To be raised when this version could no longer read what the next one writes."""
@@ -59,7 +59,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
     import orbax.checkpoint as ocp
 
     refuse_patterns(path)
-    target = check_target(path, kind="model", is_one=_is_model, overwrite=overwrite)
+    target = check_target(path, kind="model", is_one=_is_own, overwrite=overwrite)
     arrays = _arrays(result)
     with staged(target, replace=overwrite) as folder:
         # Orbax refuses arrays without elements, such as the params of a method that moves nothing.
@@ -152,7 +152,9 @@ def _check_sample(folder: Path, description: dict[str, Any], sample: Any) -> Non
             f"{about} of shape {shape}, and sample= has {shape_of(sample)}; give one like those "
             "that were fitted"
         )
-    if sample is None and any(isinstance(side, tuple) for side in shape):
+    # A tree of one array has the shape of that array.
+    is_tree = description.get("is_tree") or any(isinstance(side, tuple) for side in shape)
+    if sample is None and is_tree:
         raise ValueError(f"{about} that are trees of arrays; give one of them as sample=")
 
 
@@ -173,8 +175,9 @@ def _prototype_arrays(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [array for name, array in arrays.items() if name.startswith("prototype")]
 
 
-def _is_model(folder: Path) -> bool:
-    return (folder / _DESCRIPTION).is_file()
+def _is_own(folder: Path) -> bool:
+    """Whether the folder is a model of ours, which may be replaced; others have that name too."""
+    return {"format", "diffclust"} <= read_object(folder / _DESCRIPTION).keys()
 
 
 def _model_folder(path: Path) -> Path:
@@ -184,7 +187,7 @@ def _model_folder(path: Path) -> Path:
     if not path.is_dir():
         raise ValueError(f"{shown} {'is a file' if path.exists() else 'does not exist'}; {remedy}")
     for folder in (path, path / "model"):
-        if _is_model(folder):
+        if (folder / _DESCRIPTION).is_file():
             return folder
     raise ValueError(f"{shown} holds no model, for lack of a {_DESCRIPTION}; {remedy}")
 
@@ -209,6 +212,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "composition": "" if named else model.composition,
         "composed": {} if named else _composition_values(model),
         "sample_shape": list(result.sample_shape),
+        "is_tree": not hasattr(result.prototypes, "shape"),
         "given_shape": None if result.given_shape is None else list(result.given_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,

@@ -200,7 +200,8 @@ class AbstractSpatialTransform(AbstractTransform):
         Args:
             params: Parameters of shape `(num_params,)`.
             points: Points of shape `(2, ...)`.
-            num_steps: Steps, each of at most 4 along x and along y; an affine map needs one such.
+            num_steps: Steps, each of at most 4 along x and along y; an affine map needs one such,
+                unless it shrinks areas a thousand times or more, which is not undone.
 
         Returns:
             Points u with `warp(params, u) = points`, of the same shape; where the map folds, one

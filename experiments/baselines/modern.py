@@ -27,9 +27,9 @@ from diffclust.metrics import scores
 from experiments.harness import (
     RESULTS,
     arguments,
+    asked_runs,
     finish,
     mean_and_std,
-    missing_runs,
     peak_memory_mb,
 )
 
@@ -140,8 +140,7 @@ def main() -> None:
         for name in args.sets
         for method in methods
     ]
-    rows = missing_runs(args.results, NAMES, asked, apart)
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, apart)
     figures = {}
     for name, method in dict.fromkeys((row["set"], row["method"]) for row in rows):
         runs = [row for row in rows if (row["set"], row["method"]) == (name, method)]

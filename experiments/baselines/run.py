@@ -34,10 +34,10 @@ from experiments.harness import (
     SCORED,
     SOURCE,
     arguments,
+    asked_runs,
     finish,
     fitted_and_scored,
     mean_and_std,
-    missing_runs,
     peak_memory_mb,
 )
 
@@ -357,15 +357,15 @@ def main():
             return fitted, scored, args.k or len(np.unique(fitted.labels))
         return fitted_and_scored(args, limit)
 
+    source = [str(args.source), *source_words(args)]
     asked = [
         (name, network, method, seed, args.limit, args.steps)
         for seed in range(args.seed, args.seed + args.seeds)
-        for name in (args.sets if args.source is None else [args.source])
+        for name in (args.sets if args.source is None else [", ".join(source)])
         for network in args.networks
         for method in args.methods
     ]
-    rows = missing_runs(args.results, NAMES, asked, runner(read))
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, runner(read))
     figures = {}
     for each in dict.fromkeys((row["set"], row["network"], row["method"]) for row in rows):
         runs = [row for row in rows if each == (row["set"], row["network"], row["method"])]

@@ -21,8 +21,10 @@ from diffclust.models import (
 )
 from diffclust.solvers import ignore
 from experiments.default_method.run import SETS
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 
+EACH = 60
+"""Images of a kind, where nothing else is asked for."""
 REMOVED = {
     f"{first}-{last}": tuple(range(first, last + 1))
     for first in range(5)
@@ -71,7 +73,7 @@ def main():
     args = arguments(
         __doc__,
         seeds={"type": int, "default": 4, "help": "number of seeds"},
-        each={"type": int, "default": 60, "help": "images of a kind"},
+        each={"type": int, "default": EACH, "help": "images of a kind"},
         sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
         clusters={"nargs": "+", "type": int, "default": [2, 3, 4, 5, 6, 8, 10]},
         method={"default": "pssc", "choices": ["pssc", "di-spectral"]},
@@ -87,8 +89,11 @@ def main():
         for count in args.clusters
         if name != "letters" or count <= 8  # there are eight kinds of letters
     ]
-    rows = missing_runs(
-        args.results, ("set", "clusters", "seed"), asked, lambda *each: run(*each, args.each)
+    rows = asked_runs(
+        args.results,
+        ("set", "clusters", "seed", "each"),
+        [(*each, None if args.each == EACH else args.each) for each in asked],
+        lambda *each: run(*each[:-1], args.each),
     )
     table = {}
     for count in sorted({row["clusters"] for row in rows}):

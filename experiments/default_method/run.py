@@ -20,7 +20,7 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from experiments.default_method.clothes import clothes
 from experiments.gallery.run import some_letters
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.photographs.sets import SETS as PHOTOGRAPHS
 from experiments.spoken_digits.run import write_words
 
@@ -54,6 +54,8 @@ SETS = {
     "recordings": recordings,
     **PHOTOGRAPHS,
 }
+LIMIT = 1000
+"""Images of a set, where nothing else is asked for."""
 KINDS = [*SETS]  # the sets of one run; others are read when named
 SETS["clothes"] = clothes
 SETS["digits"] = digits("digits", "all")
@@ -78,7 +80,7 @@ def main():
     args = arguments(
         __doc__,
         seeds={"type": int, "default": 1, "help": "number of seeds, of sets and methods"},
-        limit={"type": int, "default": 1000, "help": "images of a set"},
+        limit={"type": int, "default": LIMIT, "help": "images of a set"},
         sets={"nargs": "+", "default": KINDS, "choices": list(SETS)},
         methods={"nargs": "+", "default": list(METHODS), "choices": METHODS},
         registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
@@ -93,11 +95,11 @@ def main():
         for name in args.sets
         for register in args.registers
     ]
-    rows = missing_runs(
+    rows = asked_runs(
         args.results,
-        ("set", "method", "register", "seed"),
-        asked,
-        lambda *each: row_of(*each, args.limit),
+        ("set", "method", "register", "seed", "limit"),
+        [(*each, None if args.limit == LIMIT else args.limit) for each in asked],
+        lambda *each: row_of(*each[:-1], args.limit),
     )
     accuracies = {}
     for row in rows:

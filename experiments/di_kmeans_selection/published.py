@@ -23,9 +23,9 @@ from experiments.harness import (
     RESULTS,
     SOURCE,
     arguments,
+    asked_runs,
     datasets,
     finish,
-    missing_runs,
     source_words,
 )
 
@@ -61,8 +61,7 @@ def main():
     name = ", ".join([name, *source_words(args)])
     grid = itertools.product(args.sides, args.rates)
     asked = [(name, args.limit, *each, args.seed) for each in grid]
-    rows = missing_runs(args.results, NAMES, asked, lambda *run: row_of(data, k, *run[2:]))
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, lambda *run: row_of(data, k, *run[2:]))
     distortion, accuracy = ([row[name] for row in rows] for name in ("distortion", "acc"))
     least = min(rows, key=lambda row: row["distortion"])
     best = max(rows, key=lambda row: row["acc"])

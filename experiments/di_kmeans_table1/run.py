@@ -30,10 +30,10 @@ from experiments.harness import (
     SCORED,
     SOURCE,
     arguments,
+    asked_runs,
     finish,
     fitted_and_scored,
     mean_and_std,
-    missing_runs,
     source_words,
 )
 
@@ -169,8 +169,7 @@ def main():
         for seed in range(args.seed, args.seed + args.seeds)
         for method in args.methods
     ]
-    rows = missing_runs(args.results, NAMES, asked, runner(args))
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, runner(args))
     figures = {}
     for name in names:
         runs = {

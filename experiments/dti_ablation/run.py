@@ -11,7 +11,15 @@ every run, and those that it has are not run again. Labels score, and nothing el
 """
 
 from experiments.dti import PUBLISHED, SETS, STEPS, data_of, model_of, run, summary
-from experiments.harness import RESULTS, SOURCE, arguments, datasets, finish, missing_runs
+from experiments.harness import (
+    RESULTS,
+    SOURCE,
+    arguments,
+    asked_runs,
+    datasets,
+    finish,
+    source_words,
+)
 
 ROWS = {
     "aff-morpho-tps": ("dti-kmeans", {"transforms": "aff-morpho-tps"}, 0.973),
@@ -141,7 +149,8 @@ def main():
     [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     words = ["no moves"] * args.no_moves
     words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
-    label = "as published" if args.as_published else ", ".join(words) or "default"
+    words = ["as published"] if args.as_published else words or ["default"]
+    label = ", ".join([*words, *source_words(args)])
 
     def one(name, label, row, limit, steps, seed):
         method, settings = settings_of(args, name, row)
@@ -158,8 +167,7 @@ def main():
         for seed in range(args.seed, args.seed + args.seeds)
         for row in names
     ]
-    rows = missing_runs(args.results, NAMES, asked, one)
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, one)
     figures = {}
     for row in names:
         result = summary([each for each in rows if each["row"] == row])

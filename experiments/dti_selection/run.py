@@ -13,7 +13,15 @@ import scipy.stats
 
 from diffclust.analysis import elbow
 from experiments.dti import data_of, model_of, run, summary
-from experiments.harness import RESULTS, SOURCE, arguments, datasets, finish, missing_runs
+from experiments.harness import (
+    RESULTS,
+    SOURCE,
+    arguments,
+    asked_runs,
+    datasets,
+    finish,
+    source_words,
+)
 
 NAMES = ("set", "settings", "limit", "steps", "k", "seed")
 """What tells runs apart."""
@@ -37,7 +45,7 @@ def main():
         args.steps = [10, 10, 10, 10, 10]
     [(name, data, true)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
 
-    label = "as published" if args.as_published else "default"
+    label = ", ".join(["as published" if args.as_published else "default", *source_words(args)])
     steps = None if args.as_published else "-".join(map(str, args.steps))
 
     def one(name, label, limit, steps, k, seed):
@@ -50,8 +58,7 @@ def main():
     def fits(clusters, count):
         seeds = range(args.seed, args.seed + count)
         asked = [(name, label, args.limit, steps, clusters, seed) for seed in seeds]
-        rows = missing_runs(args.results, NAMES, asked, one)
-        return [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+        return asked_runs(args.results, NAMES, asked, one)
 
     rows = fits(true, args.runs)
     losses, accuracies = ([row[name] for row in rows] for name in ("loss", "acc"))

@@ -17,7 +17,7 @@ import numpy as np
 from diffclust.data import load
 from diffclust.estimate import estimate
 from diffclust.models import MODELS
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 
 METHODS = (
     "kmeans",
@@ -68,7 +68,7 @@ def main():
     asked = [
         (args.source, method, limit, args.seed) for method in args.methods for limit in args.limits
     ]
-    rows = missing_runs(args.results, ("source", "method", "limit", "seed"), asked, row_of)
+    rows = asked_runs(args.results, ("source", "method", "limit", "seed"), asked, row_of)
     for row in rows:
         print("{method:12s} {limit:5d} {seconds:8.1f} s of {least:.1f} to {most:.1f}".format(**row))
     inside = float(np.mean([row["inside"] for row in rows]))

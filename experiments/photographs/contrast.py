@@ -21,8 +21,8 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from diffclust.registration import Frame
 from experiments.default_method.run import SETS
-from experiments.harness import RESULTS, arguments, finish, mean_and_std, missing_runs
-from experiments.photographs.views import OF_SETS
+from experiments.harness import RESULTS, arguments, asked_runs, finish, mean_and_std
+from experiments.photographs.views import LIMIT, OF_SETS
 
 
 def row_of(name, method, contrast, seed, limit):
@@ -68,12 +68,13 @@ def main():
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 60, ["plain"]
     seeds = range(args.seed, args.seed + args.seeds)
+    limit = None if args.limit == LIMIT else args.limit
     kinds = [(n, m, c) for n in args.sets for m in args.methods for c in ("none", "local")]
-    rows = missing_runs(
+    rows = asked_runs(
         args.results,
-        ("set", "method", "contrast", "seed"),
-        [(*kind, seed) for seed in seeds for kind in kinds],
-        lambda *each: row_of(*each, args.limit),
+        ("set", "method", "contrast", "seed", "limit"),
+        [(*kind, seed, limit) for seed in seeds for kind in kinds],
+        lambda *each: row_of(*each[:-1], args.limit),
     )
     figures = {}
     for row in rows:

@@ -20,7 +20,7 @@ from diffclust.data import affnist_like, load
 from diffclust.metrics import scores
 from diffclust.registration import ink_of
 from experiments.default_method.run import SETS as PHOTOGRAPHS
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.development import SETS as DIGITS
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
@@ -94,7 +94,7 @@ def main():
         for frame in FRAMES
         for seed in range(args.seed, args.seed + args.seeds)
     ]
-    rows = missing_runs(args.results, ("set", "frame", "limit", "seed"), asked, row_of)
+    rows = asked_runs(args.results, ("set", "frame", "limit", "seed"), asked, row_of)
     finish({"experiment": "photographs_grey", "runs": rows})
 
 

@@ -19,7 +19,7 @@ from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
 from experiments.default_method.run import SETS
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 
 VIEWS = {
     "F": {"relative": False},
@@ -28,9 +28,11 @@ VIEWS = {
     "r": {"register": "none", "relative": True},
 }
 CHOICES = ["".join(c) for n in range(1, 5) for c in itertools.combinations(VIEWS, n)]
+LIMIT = 1000
+"""Images of a set, where nothing else is asked for."""
 OF_SETS = {
     "seeds": {"type": int, "default": 3, "help": "number of seeds, of sets and methods"},
-    "limit": {"type": int, "default": 1000, "help": "images of a set"},
+    "limit": {"type": int, "default": LIMIT, "help": "images of a set"},
     "sets": {"nargs": "+", "default": ["plain", "grounds", "paper"], "choices": list(SETS)},
 }
 """Options of the commands that cluster the sets."""
@@ -72,8 +74,11 @@ def main():
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 60, ["plain"]
     asked = [(n, s) for s in range(args.seed, args.seed + args.seeds) for n in args.sets]
-    rows = missing_runs(
-        args.results, ("set", "seed"), asked, lambda *each: row_of(*each, args.limit)
+    rows = asked_runs(
+        args.results,
+        ("set", "seed", "limit"),
+        [(*each, None if args.limit == LIMIT else args.limit) for each in asked],
+        lambda *each: row_of(*each[:-1], args.limit),
     )
     means = {}
     for name in dict.fromkeys(row["set"] for row in rows):

@@ -37,7 +37,7 @@ from diffclust.metrics import accuracy
 from diffclust.models import MODELS, cuts_of_mean_graph, self_tuning_graphs
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.run import data_of
 
 COPIES = 28
@@ -433,11 +433,15 @@ def main():
     ]
     if args.stabilities:
         return stabilities(asked, args.register, args.quick)
-    rows = missing_runs(
-        args.results,
-        ("set", "draw", "method"),
-        [] if args.table else asked,
-        lambda *each: row_of(*each, args.remedies, args.quick),
+    rows = (
+        kept_runs(args.results)
+        if args.table
+        else asked_runs(
+            args.results,
+            ("set", "draw", "method"),
+            asked,
+            lambda *each: row_of(*each, args.remedies, args.quick),
+        )
     )
     means = table(rows)
     for place, row in means.items():

@@ -17,7 +17,7 @@ from diffclust.data import load
 from diffclust.metrics import scores
 from diffclust.models import MODELS
 from experiments.default_method import run as pictures
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration import balance, development
 
 
@@ -102,7 +102,7 @@ def main():
         for name in args.sets
         for register in args.registers
     ]
-    rows = missing_runs(args.results, ("set", "register", "seed"), runs, row_of)
+    rows = asked_runs(args.results, ("set", "register", "seed"), runs, row_of)
     means = {
         name: {
             register: [

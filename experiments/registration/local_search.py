@@ -19,7 +19,7 @@ from diffclust.metrics import accuracy
 from diffclust.models import MODELS
 from diffclust.models.mean_graph import cuts_of_mean_graph, steadier_cut
 from experiments.gallery.run import some_letters
-from experiments.harness import arguments, finish, missing_runs
+from experiments.harness import arguments, asked_runs, finish
 from experiments.registration import balance, frames
 
 
@@ -61,7 +61,7 @@ def main():
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
         SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
-    rows = missing_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
+    rows = asked_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
     means = {}
     for name in args.sets:
         for method in args.methods:

@@ -13,7 +13,7 @@ import numpy as np
 
 from diffclust.metrics import accuracy
 from diffclust.models import MODELS
-from experiments.harness import arguments, finish, missing_runs
+from experiments.harness import arguments, asked_runs, finish
 from experiments.registration import frames
 
 
@@ -43,7 +43,7 @@ def main():
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
         frames.SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
-    rows = missing_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
+    rows = asked_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
     changed = [row for row in rows if row["usual"] != row["found"]]
     finish({"experiment": "registration_neighbours", "runs": len(rows), "changed": changed})
 

@@ -29,9 +29,10 @@ from experiments.harness import (
     RESULTS,
     SOURCE,
     arguments,
+    asked_runs,
     finish,
+    kept_runs,
     loaded,
-    missing_runs,
     peak_memory_mb,
 )
 from experiments.registration.development import SETS as MADE
@@ -157,11 +158,15 @@ def main():
         for register in args.registers
         for seed in range(args.seed, args.seed + (args.seeds or SEEDS.get(method, 5)))
     ]
-    rows = missing_runs(
-        args.results,
-        ("set", "method", "register", "seed", "draw", "limit"),
-        [] if args.table else asked,
-        lambda *each: row_of(args, *each[:-1]),
+    rows = (
+        kept_runs(args.results)
+        if args.table
+        else asked_runs(
+            args.results,
+            ("set", "method", "register", "seed", "draw", "limit"),
+            asked,
+            lambda *each: row_of(args, *each[:-1]),
+        )
     )
     means = table(rows)
     for place, row in means.items():

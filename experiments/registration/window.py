@@ -15,7 +15,7 @@ import numpy as np
 from diffclust.data import Dataset, load
 from diffclust.models import DTIKMeans
 from experiments.dti import run, summary
-from experiments.harness import RESULTS, arguments, finish, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.development import cluttered
 
 NAMES = ("set", "window", "limit", "steps", "seed")
@@ -69,8 +69,7 @@ def main():
         for name in args.sets
         for window in args.windows
     ]
-    rows = missing_runs(args.results, NAMES, asked, one)
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, one)
     figures = {}
     for name in args.sets:
         for window in args.windows:

@@ -33,7 +33,7 @@ from diffclust.prototypes import UnitNormImages
 from diffclust.sampling import Boundary
 from diffclust.solvers import Lloyd
 from diffclust.transforms import AbstractSpatialTransform, ThinPlateSpline
-from experiments.harness import RESULTS, arguments, finish, mean_and_std, missing_runs
+from experiments.harness import RESULTS, arguments, asked_runs, finish, mean_and_std
 
 PAPER = {"kmeans": 10.8, "ai-kmeans": 29.8, "di-kmeans": 41.6}
 RATES = (16_000, 44_100, 48_000, 96_000)
@@ -185,8 +185,7 @@ def main():
         for method in args.methods
         for seed in range(args.seed, args.seed + args.seeds)
     ]
-    rows = missing_runs(args.results, NAMES, asked, runner(dataset, args.quick))
-    rows = [row for row in rows if tuple(row[name] for name in NAMES) in asked]
+    rows = asked_runs(args.results, NAMES, asked, runner(dataset, args.quick))
     for method in args.methods:
         runs = [row for row in rows if row["method"] == method]
         figures[method] = {

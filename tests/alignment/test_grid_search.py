@@ -63,6 +63,18 @@ def test_the_best_of_the_grid_is_found(prototypes: jax.Array, fourier: bool) -> 
     assert float(result.params[0, 1]) == 1.0
 
 
+def test_shifts_between_pixels_are_found_by_fft() -> None:
+    sample = jax.random.uniform(jax.random.key(5), (12, 12, 1))
+    half = params_grid(*[np.arange(-2, 3) / 12.0] * 2)
+    energy = TransformedDistance(Translation())
+    for number in (0, 7, 12, 18):
+        prototype = Translation()(half[number], sample)
+        for fourier in (False, True):
+            aligner = GridSearch(half, candidates=None, fourier=fourier)
+            found = align(aligner, energy, sample, prototype[None])
+            np.testing.assert_allclose(found.params[0], half[number], atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(16, 16, 1), (12, 18, 2)])
 def test_shifts_by_fft_are_those_of_the_grid(shape: tuple[int, int, int]) -> None:
     # Images of noise up to the border: what leaves the canvas is lost, and the energy knows it.

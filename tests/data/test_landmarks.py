@@ -9,6 +9,7 @@ from diffclust.data import (
     check_landmarks,
     load_landmarks,
 )
+from diffclust.data.landmarks import table_of
 
 
 def shapes(n: int = 5, k: int = 4, d: int = 2) -> np.ndarray:
@@ -309,10 +310,18 @@ def test_bad_npz_is_refused(tmp_path):
         ({"landmarks": shapes(2, 3, 4)}, r"coordinates come last"),
         ({"landmarks": ragged}, r"cannot be read as \.npz \(Object arrays"),
         ({"landmarks": points, "labels": np.full(5, 0.5)}, r"must be integers or strings"),
+        ({"landmarks": points, "labels": np.arange(4)}, r"one label for each of the 5 shapes"),
     ]:
         np.savez(tmp_path / "bad.npz", **arrays)
         with pytest.raises(DataError, match=message):
             load_landmarks(tmp_path / "bad.npz")
+    # Names of pictures are no pictures, and labels may be a column.
+    column = {"labels": np.arange(5)[:, None], "images": np.array(list("abcde"))}
+    np.savez(tmp_path / "good.npz", landmarks=points, **column)
+    assert table_of(tmp_path / "good.npz") == "landmarks"
+    assert load_landmarks(tmp_path / "good.npz").labels.tolist() == [0, 1, 2, 3, 4]
+    np.savez(tmp_path / "good.npz", landmarks=points, images=np.zeros((5, 4, 4)))
+    assert table_of(tmp_path / "good.npz") is None
     np.savez(tmp_path / "good.npz", landmarks=points, site=np.array(["a", "", "b", "c", "d"]))
     with pytest.raises(DataError, match=r"no column 'age' .* its columns are 'site'; name one"):
         load_landmarks(tmp_path / "good.npz", labels="age")

@@ -180,6 +180,11 @@ def test_black_ink_on_nothing_is_refused():
     pixels[1:3, 1:3, 3] = 255
     with pytest.raises(FileError, match="black on a transparent ground"):
         read(Image.fromarray(pixels), format="PNG")
+    # A frame that is black all over hides nothing; nor does dark blue, of luminance zero.
+    pixels[..., 3] = 255
+    assert not read(Image.fromarray(pixels), format="PNG").any()
+    pixels[1:3, 1:3, 2:] = 3, 128
+    read(Image.fromarray(pixels), format="PNG")
 
 
 @pytest.mark.parametrize("name", ["PNG", "JPEG", "TIFF", "WEBP"])

@@ -129,6 +129,9 @@ def test_tables_from_spreadsheets(tmp_path: Path) -> None:
     file.write_text("1,2,3\n,,\n4,5,6\n,,\n")
     with pytest.raises(DataError, match="fewer than two values at index 1"):
         load_series(file)
+    for missing in ("null", "None", "N/A", "na"):
+        file.write_text(f"1,{missing},3\n4,5,6\n")
+        assert table_of(file) == "series"
     file.write_text("\u22121,2,3\n4,inf,6\n", "utf-8")
     assert table_of(file) == "series"
     for text, hint in (("1,5;2,5;3", "write a decimal point"), ("1_0,2,3", "correct it")):

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import diffclust
+from diffclust.alignment import NoAlignment
 from diffclust.cli import commands as cli_estimate
 from diffclust.cli import main
 from diffclust.data import load
 from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
 from diffclust.estimate.measure import Interval, Rehearsal, Watch, rehearse
-from diffclust.models import AbstractModel
-from diffclust.solvers import Cancelled, Progress
+from diffclust.models import AbstractModel, Clustering, Training
+from diffclust.solvers import Cancelled, Lloyd, Progress
+from tests.models.test_own import Pair, PairMeans, pairs
 
 GIGABYTE = 10**9
 
@@ -324,3 +326,15 @@ def test_chunks_may_hold_fewer_samples_than_there_are_clusters(key: jax.Array) -
     images = np.random.default_rng(0).random((60, 4, 4, 1), np.float32)
     fit = stages.PlannedFit(model, images, key=key, chunk_size=4, seconds=20.0, short=0.0)
     assert stages.stage_costs(fit)
+
+
+def test_trees_have_no_estimate() -> None:
+    model = Clustering(2, Lloyd(Pair(), NoAlignment(), PairMeans()))
+    with pytest.raises(ValueError, match="trees of arrays have no estimate"):
+        estimate(model, pairs(), key=jax.random.key(0))
+
+
+def test_rehearsals_of_epochs_and_of_short_phases_have_the_steps_asked_for() -> None:
+    for given in ({"epochs": (30, 0, 3)}, {"steps": (20, 0, 5000)}):
+        training = Training(**given).shortened(51, 2, split_merge=False)
+        assert (training.steps, training.epochs) == ((51, 0, 51), None)

@@ -19,7 +19,7 @@ from diffclust.energies import (
     TransformedPrototype,
 )
 from diffclust.models import GradientClustering, Result, warped_prototypes
-from diffclust.parallel import data_mesh
+from diffclust.parallel import Data, data_mesh
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
 from diffclust.solvers import GradientEM
@@ -167,3 +167,76 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
         with pytest.raises(ValueError, match=message) as caught:
             make()
         assert "\n" not in str(caught.value)
+
+
+def test_missing_values_of_the_first_prototypes_are_filled(key: jax.Array) -> None:
+    samples = np.array(series())
+    samples[np.random.default_rng(4).random(samples.shape) < 0.2] = np.nan
+    gradient = GradientEM(Seen(), NoAlignment())
+    model = GradientClustering(K, gradient, has_missing=True, training=LONG)
+    begun = model.fit(samples, key=key, assignments=np.arange(60) % K)
+    for result in (model.fit(samples, key=key), begun):
+        assert together(result.assignments)
+        assert np.isfinite(result.prototypes).all()
+
+
+class Seen(AbstractUnalignedEnergy):
+    """The squared distance of what was seen."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        seen = jnp.isfinite(sample)
+        return jnp.sum(jnp.where(seen, jnp.where(seen, sample, 0.0) - prototype, 0.0) ** 2)
+
+
+def test_files_know_the_final_solver_and_trees_of_one_array(key: jax.Array, tmp_path: Path) -> None:
+    plain = GradientEM(One(), NoAlignment())
+    model = GradientClustering(K, plain, training=FEW)
+    samples = {"x": np.asarray(series())[:, :3, 0]}
+    result = model.fit(samples, key=key)
+    save(tmp_path / "one", result)
+    with pytest.raises(ValueError, match="trees of arrays; give one of them as sample="):
+        load(tmp_path / "one", like=model)
+    one = jax.tree.map(lambda leaf: leaf[0], samples)
+    again = load(tmp_path / "one", like=model, sample=one)
+    np.testing.assert_array_equal(again.prototypes["x"], result.prototypes["x"])
+    with pytest.raises(ValueError, match="give the one that was fitted"):
+        load(tmp_path / "one", like=dataclasses.replace(model, final=plain), sample=one)
+
+
+class One(AbstractUnalignedEnergy):
+    """The squared distance of trees of one array."""
+
+    def between(self, sample: dict, prototype: dict) -> Array:
+        return jnp.sum((sample["x"] - prototype["x"]) ** 2)
+
+
+def test_devices_share_few_samples(key: jax.Array) -> None:
+    def initialise(prototypes: Array, key: Array) -> Learned:
+        return Learned(Clusters(prototypes, jnp.ones((K, 0), prototypes.dtype)))
+
+    plain = GradientEM(Robust(), NoAlignment())
+    training = Training(max_steps=10, split_merge=False)
+    model = GradientClustering(K, plain, initialise=initialise, training=training)
+    # 59 samples cannot be shared evenly by four devices; 56 of them can.
+    result = model.fit(series()[:59], key=key, mesh=data_mesh())
+    assert (
+        result.model.automatic_settings(Data(series()[:59], mesh=data_mesh()).description)[
+            "batch_size"
+        ]
+        == 56
+    )
+
+
+def test_prototypes_may_be_a_tuple_of_unlike_arrays(key: jax.Array) -> None:
+    one, two = np.asarray(series())[:, :3, 0], np.asarray(series())[:, :8].reshape(60, 4, 2)
+    model = GradientClustering(K, GradientEM(Two(), NoAlignment()), training=FEW)
+    result = model.fit((one, two), key=key, prototypes=(one[:K], two[:K]))
+    np.testing.assert_array_equal(result.assignments, np.arange(60) % K)
+
+
+class Two(AbstractUnalignedEnergy):
+    """The squared distance of pairs."""
+
+    def between(self, sample: tuple, prototype: tuple) -> Array:
+        squares = jax.tree.map(lambda x, c: jnp.sum((x - c) ** 2), sample, prototype)
+        return sum(squares)

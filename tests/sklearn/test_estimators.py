@@ -311,6 +311,15 @@ def test_lists_of_series_of_one_length() -> None:
     assert len(model.fit(series).labels_) == 4
 
 
+def test_lists_are_taken_as_arrays_are() -> None:
+    images = list(np.random.default_rng(0).random((12, 4, 4)))
+    one, two = (
+        sklearn.KMeans(2, random_state=0).fit(given) for given in (images, np.asarray(images))
+    )
+    np.testing.assert_array_equal(one.labels_, two.labels_)
+    np.testing.assert_array_equal(one.predict(images[:3]), one.labels_[:3])
+
+
 def test_distances_that_overflow_are_refused() -> None:
     rng = np.random.default_rng(0)
     rows = rng.random((12, 64)).astype(np.float32)
@@ -329,6 +338,8 @@ def test_shorter_series_are_filled_up_as_those_that_were_fitted() -> None:
     labels = estimator.predict(shorter)
     whole = [np.append(one, [np.nan] * 3) for one in shorter]
     np.testing.assert_array_equal(labels, estimator.predict(np.stack(whole)))
+    ragged = [shorter[0].tolist(), series[1].tolist()]
+    assert estimator.predict(ragged)[0] == labels[0]
     with pytest.raises(ValueError, match="features"):
         estimator.predict([np.zeros(13)])
 

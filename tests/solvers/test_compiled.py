@@ -178,6 +178,19 @@ def test_a_cluster_that_no_refill_helps_does_not_keep_it_going():
     assert int(run.passes) < 10
 
 
+def test_groups_that_weigh_nothing_begin_as_their_plain_means():
+    images, solver = images_and_solver()
+    images[::3] += 5.0
+    groups = jnp.arange(N, dtype=jnp.int32) % K
+    weight = jnp.where(groups == 0, 0.0, 1.0)
+    run = compiled_lloyd(
+        solver, Batch(jnp.asarray(images), weight), groups, num_clusters=K, max_passes=1
+    )
+    np.testing.assert_allclose(
+        run.learned.clusters.prototype[0], images[::3].mean(axis=0), rtol=1e-5
+    )
+
+
 def test_samples_of_weight_zero_refill_nothing_where_energies_are_negative():
     batch = Batch(jnp.zeros((4, 1)), jnp.asarray([1.0, 1.0, 1.0, 0.0]))
     energy, empty = jnp.asarray([-50.0, -10.0, -3.0, -40.0]), jnp.asarray([True, False])

@@ -11,6 +11,7 @@ import pytest
 from diffclust.models import DTIKMeans, GaussianMixture, Training
 from diffclust.parallel import Data
 from diffclust.solvers import Outcome
+from diffclust.solvers.gradient_problem import _evaluation_batch
 from tests.storage.test_snapshots import Breaking, assert_same, chained, shapes
 
 KEY = jax.random.key(1)
@@ -111,3 +112,13 @@ def test_networks_race_too() -> None:
     whole = fit(None)
     assert_same(chained(fit, 2)[0], whole)
     assert whole.loss < whole.history[0]
+
+
+def test_what_weighs_nothing_has_no_say_in_comparisons() -> None:
+    weight = np.zeros(6000)
+    weight[[5, 70, 800, 4000, 5999]] = 1.0
+    data = Data(np.zeros((6000, 2), np.float32), weight, 64)
+    plan = Training().plan(0, Data(shapes(40)).description)
+    for step in range(5):
+        batch, _ = _evaluation_batch(data, plan, None, KEY, step)
+        assert np.asarray(batch.weight).tolist() == [1.0] * 5

@@ -296,3 +296,14 @@ def test_a_full_disk_is_told_of_and_leaves_nothing(
     ):
         save(tmp_path / "full", result)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_another_model_json_is_not_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "model.json").write_text('{"class_name": "Sequential"}')
+    (folder / "notes.txt").write_text("mine")
+    result = KMeans(2, num_restarts=1).fit(np.eye(8).reshape(4, 4, 4), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="net"):
+        save(folder, result, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
