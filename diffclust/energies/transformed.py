@@ -246,9 +246,11 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if correlate is None:
             return None
         prototypes = clusters.prototype
-        apply = transform.bind(*sample.shape[:2])
-        # Not as ⟨T x², 1⟩: bilinear reading between pixels lowers the one and not the other.
-        norm = jax.lax.map(lambda params: jnp.sum(apply(params, sample) ** 2), moving)[:, None]
+        if transform.norms_correlate:
+            norm = correlate(moving, sample**2, jnp.ones_like(sample)[None])
+        else:
+            apply = transform.bind(*sample.shape[:2])
+            norm = jax.lax.map(lambda params: jnp.sum(apply(params, sample) ** 2), moving)[:, None]
         product = correlate(moving, sample, prototypes)
         norms = jnp.sum(prototypes**2, axis=tuple(range(1, prototypes.ndim)))
         penalty = jax.vmap(self.penalties)(grid) @ clusters.penalty.T

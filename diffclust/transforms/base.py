@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,7 +27,14 @@ class AbstractTransform(eqx.Module):
 
     One of series is bound to their length and the number of their channels, in the place of height
     and width.
+
+    Attributes:
+        norms_correlate: Whether the squared norm of a moved image is the inner product of its
+            moved square with ones, as near as `bind_correlation` is. Between pixels, which are
+            read bilinearly, it is less.
     """
+
+    norms_correlate: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

@@ -3,6 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -127,6 +128,7 @@ class Rotation(AbstractIsometry):
     boundary: Boundary = eqx.field(static=True, default="zero")
     reflection: bool = eqx.field(static=True, default=False, kw_only=True)
     aspect: float = eqx.field(static=True, default=1.0, kw_only=True)
+    norms_correlate: ClassVar[bool] = True
 
     @property
     def num_params(self) -> int:

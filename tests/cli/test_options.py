@@ -1,6 +1,7 @@
 """The options of the methods: generated from the models, shown in the help, and understood."""
 
 import dataclasses
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from diffclust.cli import entry
@@ -37,6 +39,28 @@ def parsed(*arguments: str) -> Fit:
     options = entry._parse(["fit", "digits", "-k", "2", "--out", "run", *arguments])
     assert isinstance(options, Fit)
     return options
+
+
+@pytest.mark.parametrize(
+    "before",
+    [("-k3",), ("-k=3",), ("-k", "3"), ("-k", "3", "--skip_bad"), ("-k3", "--distributed")],
+)
+def test_the_file_is_found_behind_any_spelling_of_options(
+    tmp_path: Path, before: tuple[str, ...]
+) -> None:
+    file = tmp_path / "shapes.npz"
+    np.savez(file, landmarks=np.random.default_rng(0).normal(size=(5, 4, 2)))
+    options = entry._parse(["fit", *before, str(file), "--out", "run"])
+    assert isinstance(options, Fit)
+    assert (options.method, options.clusters, options.source) == ("shape-kmeans", 3, str(file))
+
+
+def test_a_letter_that_the_terminal_lacks_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert entry.main(["--version"]) == 0
+    print("\u65e5", flush=True)
+    assert written.getvalue().endswith(rb"\u65e5" + b"\n")
 
 
 def test_the_table_is_what_the_models_say() -> None:

@@ -161,6 +161,17 @@ def test_runs_of_other_samples_have_no_agreement(run: Run) -> None:
     assert "No two losses can be compared" in out
 
 
+def test_losses_of_streamed_and_resident_fits_are_compared(run: Run) -> None:
+    fitted(run, "one")
+    fitted(run, "two")
+    summary = json.loads(Path("two/summary.json").read_text())
+    # What was not read whole has no checksum.
+    for crc, word in ((None, "compared within a letter"), (1, "No two losses")):
+        summary["source"]["crc32"] = crc
+        Path("two/summary.json").write_text(json.dumps(summary))
+        assert word in " ".join(run("compare", "one", "two")[1].split())
+
+
 def test_what_cannot_be_compared_is_refused(run: Run) -> None:
     fitted(run, "one")
     Path("empty").mkdir()

@@ -20,6 +20,7 @@ from diffclust.energies import (
 )
 from diffclust.models import GradientClustering, Result, warped_prototypes
 from diffclust.parallel import Data, data_mesh
+from diffclust.plotting import Film, loss_history, prototype_sheet
 from diffclust.prototypes import Clusters, Learned
 from diffclust.report import write_report
 from diffclust.solvers import GradientEM
@@ -230,8 +231,14 @@ def test_devices_share_few_samples(key: jax.Array) -> None:
 def test_prototypes_may_be_a_tuple_of_unlike_arrays(key: jax.Array) -> None:
     one, two = np.asarray(series())[:, :3, 0], np.asarray(series())[:, :8].reshape(60, 4, 2)
     model = GradientClustering(K, GradientEM(Two(), NoAlignment()), training=FEW)
-    result = model.fit((one, two), key=key, prototypes=(one[:K], two[:K]))
+    film = Film()
+    result = model.fit((one, two), key=key, prototypes=(one[:K], two[:K]), callback=film)
     np.testing.assert_array_equal(result.assignments, np.arange(60) % K)
+    # They have losses, and no pictures.
+    assert loss_history(result).final == result.loss
+    assert film.frames(result) == ()
+    with pytest.raises(ValueError, match="have no picture"):
+        prototype_sheet(result)
 
 
 class Two(AbstractUnalignedEnergy):
