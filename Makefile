@@ -67,6 +67,7 @@ checks: $(VENV)/.installed-test
 lint: $(VENV)/.installed-test ## Check the format, lint, and check the types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff check --select F821 experiments tests docs
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 shape: $(VENV)/.installed-test ## Test the shape of the repository: imports, sizes, docstrings, old names

@@ -82,8 +82,8 @@ class Fraction:
 
     def _fraction_of(self, progress: Progress) -> float:
         stage, part = progress.stage, progress.done / max(progress.total, 1)
+        self._is_fit |= stage != "predict" or bool(progress.stages)
         if progress.stages:
-            self._is_fit = True
             # Their names say, after the kind, which of several it is: `features_relative`.
             kinds = [re.split("[_ ]", name)[0] for name in progress.stages]
             weights = [_WEIGHTS.get(kind, 1.0) for kind in kinds]
@@ -95,7 +95,6 @@ class Fraction:
             return (progress.restart + part) / self._restarts
         if stage == "predict":
             return 0.98 + 0.02 * part if self._is_fit else part
-        self._is_fit = True
         if stage == "race":
             return 0.0
         here = self._restarts if stage == "refine" else progress.restart

@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -168,20 +168,25 @@ def asked_runs(
     names: tuple[str, ...],
     asked: Iterable[tuple[Any, ...]],
     run: Callable[..., dict[str, Any]],
+    lacking: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of the runs asked for, which are made where the file of results does not have them.
 
     Args:
         results: A file of JSON lines, to which every run is added as it ends; None for none.
-        names: What tells runs apart; a row of the file without one of these has None for it.
+        names: What tells runs apart.
         asked: Values of these names, for each run.
         run: Makes one run from its values.
+        lacking: Values that rows of the file have where they lack a name; None for the others.
 
     Returns:
         One row a run, those of the file first.
     """
-    asked = list(asked)
-    kept = [(tuple(row.get(name) for name in names), row) for row in kept_runs(results)]
+    asked, lacking = list(asked), lacking or {}
+    kept = [
+        (tuple(row.get(name, lacking.get(name)) for name in names), row)
+        for row in kept_runs(results)
+    ]
     done, rows = {name for name, _ in kept}, [row for name, row in kept if name in asked]
     for each in asked:
         if each in done:

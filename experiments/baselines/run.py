@@ -39,6 +39,7 @@ from experiments.harness import (
     fitted_and_scored,
     mean_and_std,
     peak_memory_mb,
+    source_words,
 )
 
 BATCH = 64

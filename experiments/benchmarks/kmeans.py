@@ -92,7 +92,7 @@ def bounds_failed(images, k, seed):
     views = [principal(flat, count) for count in COORDINATES]
     every = np.arange(len(flat))
     centres = flat[np.random.default_rng(seed).choice(len(flat), k, replace=False)]
-    norms, cluster, failed = (flat**2).sum(1), None, []
+    norms, cluster, before, failed = (flat**2).sum(1), None, centres, []
     while True:
         squared = norms[:, None] - 2 * flat @ centres.T + (centres**2).sum(1)
         distance = np.sqrt(np.maximum(squared, 0))

@@ -92,8 +92,9 @@ def main():
     rows = asked_runs(
         args.results,
         ("set", "clusters", "seed", "each"),
-        [(*each, None if args.each == EACH else args.each) for each in asked],
-        lambda *each: run(*each[:-1], args.each),
+        [(*each, args.each) for each in asked],
+        run,
+        {"each": EACH},
     )
     table = {}
     for count in sorted({row["clusters"] for row in rows}):

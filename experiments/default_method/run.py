@@ -98,8 +98,9 @@ def main():
     rows = asked_runs(
         args.results,
         ("set", "method", "register", "seed", "limit"),
-        [(*each, None if args.limit == LIMIT else args.limit) for each in asked],
-        lambda *each: row_of(*each[:-1], args.limit),
+        [(*each, args.limit) for each in asked],
+        row_of,
+        {"limit": LIMIT},
     )
     accuracies = {}
     for row in rows:

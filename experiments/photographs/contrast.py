@@ -68,13 +68,13 @@ def main():
     if args.quick:
         args.seeds, args.limit, args.sets = 1, 60, ["plain"]
     seeds = range(args.seed, args.seed + args.seeds)
-    limit = None if args.limit == LIMIT else args.limit
     kinds = [(n, m, c) for n in args.sets for m in args.methods for c in ("none", "local")]
     rows = asked_runs(
         args.results,
         ("set", "method", "contrast", "seed", "limit"),
-        [(*kind, seed, limit) for seed in seeds for kind in kinds],
-        lambda *each: row_of(*each[:-1], args.limit),
+        [(*kind, seed, args.limit) for seed in seeds for kind in kinds],
+        row_of,
+        {"limit": LIMIT},
     )
     figures = {}
     for row in rows:

@@ -37,7 +37,7 @@ from diffclust.metrics import accuracy
 from diffclust.models import MODELS, cuts_of_mean_graph, self_tuning_graphs
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
-from experiments.harness import RESULTS, arguments, asked_runs, finish
+from experiments.harness import RESULTS, arguments, asked_runs, finish, kept_runs
 from experiments.registration.run import data_of
 
 COPIES = 28

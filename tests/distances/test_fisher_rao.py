@@ -283,3 +283,17 @@ def test_second_derivatives_in_space(kind: str) -> None:
         expected = np.moveaxis(np.asarray(expected), 0, -1)
         actual = jax.jit(jax.jacfwd(function))(start)
         np.testing.assert_allclose(actual, expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("apart", [1e5, 1e6, 1e7])
+def test_single_precision_holds_millions_of_deviations_apart(apart: float) -> None:
+    pairs = (
+        stacked([gaussian(seed) for seed in range(20)]),
+        stacked([gaussian(100 + seed, apart=apart) for seed in range(20)]),
+    )
+    wanted = jax.vmap(EXACT)(*pairs)
+    with jax.enable_x64(False):
+        single = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float32), pairs)
+        value, slope = jax.vmap(jax.value_and_grad(fisher_rao))(*single)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+    np.testing.assert_allclose(value, wanted, rtol=1e-4)

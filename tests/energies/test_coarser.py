@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.distances import LandmarkDistance
+from diffclust.distances import GaussianNegativeLogLikelihood, LandmarkDistance
 from diffclust.energies import LandmarkEnergy, TransformedDistance, TransformedPrototype
+from diffclust.prototypes import GaussianImages
 from diffclust.sampling import low_pass
 from diffclust.transforms import Affine, Identity, TimeWarp
 
@@ -60,3 +61,13 @@ def test_missing_values_stay_missing_and_spread_nowhere() -> None:
     coarse = np.asarray(energy.coarser(series, 2))
     assert np.isnan(coarse[7:]).all()
     np.testing.assert_allclose(coarse[1:6], 2.0, rtol=1e-3)
+
+
+def test_variances_are_filtered_whatever_the_signs_of_their_roots() -> None:
+    energy = TransformedPrototype(Affine(), GaussianNegativeLogLikelihood(min_deviation=0.1))
+    signs = np.where(np.indices((8, 8)).sum(0) % 2, 1.0, -1.0)[..., None]
+    mean = jnp.zeros((8, 8, 1))
+    one, other = (GaussianImages(mean, jnp.asarray(0.5 * s)) for s in (signs, abs(signs)))
+    np.testing.assert_allclose(
+        energy.coarser(one, 2).gaussian.variance, energy.coarser(other, 2).gaussian.variance
+    )

@@ -237,3 +237,17 @@ def test_a_mask_that_is_moved_away_leaves_finite_energies() -> None:
     value, slope = of_params(jnp.asarray([1.9, 0.0]))
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
+
+
+def test_a_warp_that_reads_nothing_that_was_seen_leaves_finite_energies() -> None:
+    energy = TransformedDistance(Translation(), missing=True)
+    sample = np.random.default_rng(0).uniform(size=(8, 8, 1)).astype(np.float32)
+    among = Clusters(jnp.asarray(sample)[None], jnp.zeros((1, energy.num_penalties)))
+    own, bound = among.take(jnp.asarray(0)), energy.bind(jnp.asarray(sample))
+    of_params = jax.jit(jax.value_and_grad(bound))
+    for seen in (1, 24):
+        hidden = np.where(np.arange(64).reshape(8, 8, 1) < seen, sample, np.nan)
+        value, slope = of_params(jnp.asarray([0.0, 1.9]), jnp.asarray(hidden), own)
+        assert np.isfinite(value)
+        assert value > 0
+        assert np.isfinite(slope).all()

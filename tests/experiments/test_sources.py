@@ -164,3 +164,20 @@ def test_every_table_takes_one(table: str, tmp_path: Path) -> None:
     figures = json.loads(done.stdout.strip().splitlines()[-1])
     name = figures.get("experiment", figures.get("benchmark"))
     assert any(part in name for part in table.split("."))
+
+
+def test_runs_of_a_file_are_those_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    rows = [{"seed": 0, "acc": 0.5}, {"seed": 0, "limit": 5, "acc": 0.1}, {"seed": 7, "acc": 0.2}]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(seed: int, limit: int) -> dict[str, float]:
+        assert (seed, limit) == (1, 1000), "the file has it"
+        return {"acc": 0.9}
+
+    # Earlier rows have no limit: it was 1,000.
+    asked = [(0, 1000), (1, 1000)]
+    for _ in range(2):
+        found = harness.asked_runs(str(file), ("seed", "limit"), asked, run, {"limit": 1000})
+        assert [row["acc"] for row in found] == [0.5, 0.9]
+    assert len(harness.kept_runs(str(file))) == 4
