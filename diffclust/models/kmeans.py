@@ -45,6 +45,7 @@ from diffclust.solvers import (
     Start,
     Stopping,
 )
+from diffclust.solvers.bounded import numbers_seen
 from diffclust.solvers.lloyd_run import state_template
 from diffclust.transforms import (
     AbstractSpatialTransform,
@@ -209,6 +210,11 @@ class KMeans(AbstractPrototypeModel):
         A CPU's cache should hold them: of many clusters they are larger than the images.
         """
         return 20 * self.num_clusters // math.prod(description.sample.shape)
+
+    def state_bytes(self, shape: tuple[int, ...]) -> int:
+        """Also what passes know of samples that they do not read."""
+        seen = numbers_seen(shape[0], math.prod(shape[1:]), self.num_clusters)
+        return super().state_bytes(shape) + 4 * seen * shape[0]
 
     def family(self) -> AbstractPrototypeFamily:
         """Means."""

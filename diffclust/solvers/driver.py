@@ -150,7 +150,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """What a fit consists of: closed forms in order, and last a problem, or a function that makes it of
 what these have computed."""
 
-STATE_FORMAT = 8
+STATE_FORMAT = 9
 """Number of the format of snapshots, which their folder records: to be raised when their trees or
 positions change."""
 

@@ -243,18 +243,31 @@ class Lloyd(AbstractSolver):
         def few() -> PyTree:
             (index,) = jnp.nonzero(moved, size=most, fill_value=size)
             some = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), samples)
-            return added(some, difference.at[index].get(mode="fill", fill_value=0))
+            rows = difference.at[index].get(mode="fill", fill_value=0)
+            return self.unaligned_sums(some, rows, prototypes)
 
         def many() -> PyTree:
-            return added(samples, difference)
-
-        def added(samples: PyTree, membership: Array) -> PyTree:
-            none = jnp.zeros((membership.shape[0], 0), membership.dtype)
-            aligned = jax.vmap(self.energy.aligned)(none, samples)
-            pixel_weight = jax.vmap(self.energy.pixel_weight)(none, samples)
-            return self.family.statistics(aligned, pixel_weight, membership, prototypes)
+            return self.unaligned_sums(samples, difference, prototypes)
 
         return jax.lax.cond(jnp.sum(moved, dtype=jnp.int32) <= most, few, many)
+
+    def unaligned_sums(
+        self, samples: PyTree, membership: Float[Array, "n clusters"], prototypes: PyTree
+    ) -> PyTree:
+        """Statistics of samples that have no params.
+
+        Args:
+            samples: Samples with a leading axis.
+            membership: How much of each is added to each cluster, negative where it is taken away.
+            prototypes: The prototypes.
+
+        Returns:
+            The family's statistics.
+        """
+        none = jnp.zeros((membership.shape[0], 0), membership.dtype)
+        aligned = jax.vmap(self.energy.aligned)(none, samples)
+        pixel_weight = jax.vmap(self.energy.pixel_weight)(none, samples)
+        return self.family.statistics(aligned, pixel_weight, membership, prototypes)
 
     @property
     def sums_persist(self) -> bool:

@@ -18,10 +18,12 @@ from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
+from diffclust.solvers.bounded import NO_RESTS, Bounds, Rests, bounds_for
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_run import (
     LloydRun,
+    Reassign,
     Report,
     Stopping,
     assigned_memory,
@@ -96,6 +98,7 @@ class LloydFit:
         restart: Restarts that are done.
         losses: Their final losses.
         history: The loss of every pass of the run in progress; None between two runs.
+        rests: Passes of the run that are to read all samples; see `Bounds.rests`.
         round: Moves accepted, or rounds of penalty learning done.
         attempt: The proposed move that is tried, or that is next.
         gains: For each cluster what its trial split would save; None where it was not tried, or is
@@ -117,6 +120,7 @@ class LloydFit:
     restart: int = eqx.field(static=True, default=0)
     losses: tuple[float, ...] = eqx.field(static=True, default=())
     history: tuple[float, ...] | None = eqx.field(static=True, default=None)
+    rests: Rests = eqx.field(static=True, default=NO_RESTS)
     round: int = eqx.field(static=True, default=0)
     attempt: int = eqx.field(static=True, default=0)
     gains: tuple[float | None, ...] = eqx.field(static=True, default=())
@@ -164,6 +168,7 @@ class LloydProblem(AbstractProblem):
         self.solver, self.plan, self.start = solver, plan, start
         self._num_restarts = plan.num_restarts if start is None else 1
         self._last_stage = "refine" if plan.coarsening > 1 else "done"
+        self._bounds: tuple[Chunks, Bounds | None] | None = None
 
     def _pixels(self, data: Data) -> float:
         """The pixels behind one of a coarse sample: energies are so many times less there.
@@ -231,13 +236,24 @@ class LloydProblem(AbstractProblem):
         assert fit.memory is not None
         lloyd, memory, report = fit.state, [fit.memory.rows], self._report(callback, fit)
         settings = {"history": fit.history or (), "previous": fit.previous, "report": report}
+        settings["reassign"] = self._reassign(chunks, lloyd.learned, fit)
         fit = replace(fit, state=None, memory=None, previous=None, history=None)
         after = run_pass(self.solver, chunks, lloyd, memory.pop(), self.plan.stopping, **settings)
         if isinstance(after, LloydRun):
             return _state(self._run_done(chunks, fit, after))
         lloyd, rows, history, previous = after
         in_run = {"state": lloyd, "memory": PerSample(rows), "previous": previous}
+        if self._bounds is not None and self._bounds[1] is not None:
+            in_run["rests"] = self._bounds[1].rests(fit.rests)
         return _state(replace(fit, history=history, **in_run))
+
+    def _reassign(self, chunks: Chunks, learned: Learned, fit: LloydFit) -> Reassign | None:
+        """A pass that leaves most samples unread, where there is one; none is a run's first."""
+        if fit.history and (self._bounds is None or self._bounds[0] is not chunks):
+            self._bounds = chunks, bounds_for(self.solver, chunks, self.plan.num_clusters)
+        bounds = None if self._bounds is None else self._bounds[1]
+        reads_all = not fit.history or fit.rests[0] > 0
+        return None if bounds is None else bounds.next_pass(learned, reads_all=reads_all)
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
         in_restart, history = fit.stage == "restarts", fit.history or ()
@@ -285,7 +301,8 @@ class LloydProblem(AbstractProblem):
                 both, split = jax.device_put((np.array(proposed), np.array(proposed[0])))
                 clusters = with_rows(clusters, both, fit.children.take(split))
             state = solver.init(clusters, run.learned.objective)
-        return replace(fit, state=state, memory=memory, best=best, history=())
+        given = {"state": state, "memory": memory, "best": best}
+        return replace(fit, history=(), rests=NO_RESTS, **given)
 
     def _restart_key(self, fit: LloydFit) -> Key:
         return split_key(key_of(fit.key), self._num_restarts, fit.restart)

@@ -79,20 +79,24 @@ Penalty = tuple[float | Scalar, ...] | Float[Array, " terms"] | Float[Array, "cl
 Report = Callable[[Learned, int, int], None]
 """Called with the prototypes under which a pass assigns, chunks done and chunks in all."""
 
+Reassign = Callable[..., tuple[LloydState, tuple[Memory, ...]]]
+"""As `sum_over_chunks` with its first two arguments bound: a pass that finds the clusters of all
+samples and the loss, but neither energies nor margins."""
+
 
 def sum_over_chunks(
-    solver: Lloyd,
+    solver: Any,
     chunks: Chunks,
-    state: LloydState,
+    state: PyTree,
     memory: Iterator[Memory] | Sequence[Memory],
     *,
     incremental: bool = False,
     report: Callable[[int, int], None] | None = None,
-) -> tuple[LloydState, tuple[Memory, ...]]:
+) -> tuple[Any, tuple[Memory, ...]]:
     """Steps over all chunks.
 
     Args:
-        solver: The solver.
+        solver: A `Lloyd`, or what has such a step.
         chunks: The data.
         state: A state with empty sums, or with those of the last pass.
         memory: Memory of each chunk.
@@ -112,6 +116,23 @@ def sum_over_chunks(
     return state, tuple(new)
 
 
+def _finite_loss(tally: Tally, iteration: int) -> float:
+    loss = float(tally.loss)
+    if not np.isfinite(loss):
+        raise FitError(
+            f"pass {iteration}: the loss is {loss}; a prototype or an alignment left the "
+            "range of its dtype. Check the samples' scale and the penalty weights"
+        )
+    return loss
+
+
+def _keeps_sums(solver: Lloyd, chunks: Chunks) -> bool:
+    """Whether passes keep the sums of the last one, and add what has changed."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
+    is_large = chunks.num_samples * size >= _LARGE
+    return solver.sums_persist and is_large and _are_even(chunks.weights)
+
+
 def _are_even(weights: np.ndarray) -> bool:
     """Whether weights are so alike that differences of their sums keep their digits."""
     positive = weights[weights > 0]
@@ -128,6 +149,8 @@ def run_pass(
     history: tuple[float, ...] = (),
     previous: Learned | None = None,
     report: Report | None = None,
+    reassign: Reassign | None = None,
+    changed: int = 0,
 ) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """Makes one pass over the data.
 
@@ -143,6 +166,10 @@ def run_pass(
         previous: What was learned before the last pass, to return to if the loss rises; after a
             refill what this pass starts from, so that losses are not compared.
         report: Called after every chunk, or None.
+        reassign: What makes this pass, if it is not the first and sums are kept; where the run
+            stops, or a cluster is empty, energies and margins are computed after it. None does so
+            in every pass.
+        changed: Samples that this pass has given another cluster before.
 
     Returns:
         The run where it stopped with this pass, else what the next one is given: state, memory,
@@ -158,26 +185,21 @@ def run_pass(
     past, learned = list(chunks.shard(memory)), state.learned
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
-    chunk_done = report and functools.partial(report, learned)
-    size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
-    keep = solver.sums_persist and chunks.num_samples * size >= _LARGE and _are_even(chunks.weights)
     released = (past.pop(0) for _ in range(len(past)))
+    chunk_done, keep = report and functools.partial(report, learned), _keeps_sums(solver, chunks)
     # The first pass counts afresh: the memory may be of other sums than the state's.
-    state, memory = sum_over_chunks(
-        solver, chunks, state, released, incremental=keep and iteration > 0, report=chunk_done
-    )
-    tally, loss = state.tally, float(state.tally.loss)
-    if not np.isfinite(loss):
-        raise FitError(
-            f"pass {iteration}: the loss is {loss}; a prototype or an alignment left the "
-            "range of its dtype. Check the samples' scale and the penalty weights"
-        )
+    incremental = keep and iteration > 0
+    is_brief = incremental and reassign is not None
+    whole = functools.partial(sum_over_chunks, solver, chunks, incremental=incremental)
+    make = reassign if is_brief and reassign is not None else whole
+    summed, memory = make(state, released, report=chunk_done)
+    tally, loss = summed.tally, _finite_loss(summed.tally, iteration)
     history = (*history, loss)
-    state = solver.end_pass(state, keep=keep)
+    state = solver.end_pass(summed, keep=keep)
     empty = np.asarray(tally.count) == 0
     # Of copies alone, refills would go on for ever.
     copies = empty.any() and iteration and abs(loss) <= rounding_of_zero(learned, tally.count)
-    changed = 0 if copies else int(tally.changed)
+    changed = 0 if copies else changed + int(tally.changed)
     # A cluster that a refill left empty, while nothing else changed, stays empty.
     refilling = empty.any() and changed > 0
     may_stop = not refilling and has_converged(state.learned.objective, learned.objective)
@@ -190,6 +212,11 @@ def run_pass(
         return replace(run, history=(*history[:-2], run.loss), status=Status.ROSE)
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
+    if is_brief and (status is not None or empty.any()):
+        # Energies and margins are missing.
+        again = LloydState(learned, summed.statistics, empty_state(solver, learned).tally)
+        known = {"history": history[:-1], "previous": previous, "changed": changed}
+        return run_pass(solver, chunks, again, memory, stopping, **known)
     if status is not None:
         return LloydRun(learned, PerSample(memory), tally, history, status)
     if empty.any():

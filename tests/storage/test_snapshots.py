@@ -50,6 +50,8 @@ from diffclust.solvers import (
     StagedProblem,
     Status,
     Stopping,
+    bounded,
+    lloyd_run,
     run,
 )
 from diffclust.solvers.driver import STATE_FORMAT
@@ -305,6 +307,24 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     pairs = {"pairs", "pairs place"} if method == "di-spectral" else set()
     assert start == pairs | {"alignments"}
     assert set(positions[-1]["stages"]) >= {"features", "means", "alignments"}
+
+
+@pytest.mark.parametrize("noise", [0.05, 5.0])
+def test_passes_that_read_few_samples_go_on(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "_LEAST_WORK", 0)
+    monkeypatch.setattr(lloyd_run, "_LARGE", 0)
+    draw = np.random.default_rng(0)
+    points, axes = draw.normal(size=(200, 6)), draw.normal(size=(6, 12, 12))
+    images = np.tensordot(points, axes, axes=1) + noise * draw.normal(size=(200, 12, 12))
+
+    def fit(snapshots: Any) -> Outcome:
+        return KMeans(6).fit(images.astype(np.float32), key=KEY, snapshots=snapshots).outcome
+
+    result, states = chained(fit, 7)
+    assert_same(result, fit(None))
+    # Noise is read in all passes now and then, and that is remembered.
+    rests = {about["position"]["rests"][0] for about in states.reported}
+    assert (max(rests) > 0) == (noise == 5.0)
 
 
 def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:

@@ -1,0 +1,424 @@
+"""Passes of plain K-means that read only the samples whose cluster is in doubt.
+
+The squared distance of a sample and a centre is ‖p - q‖² + ‖r - s‖², with p and q what a few
+orthonormal axes see of them, r and s what is left. By Cauchy and Schwarz ‖r - s‖² lies between
+(‖r‖ - ‖s‖)² and (‖r‖ + ‖s‖)². Where the own cluster's upper bound is below the lower bounds of all
+others, a sample stays where it is, and is not read.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from diffclust.alignment import NoAlignment
+from diffclust.distances import SquaredEuclidean
+from diffclust.energies import HardMinimum, TransformedDistance
+from diffclust.linalg import product
+from diffclust.parallel.chunks import Batch, Chunks
+from diffclust.prototypes import Learned, MeanImages
+from diffclust.solvers.base import Memory, zeros_of
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, hard_membership
+from diffclust.solvers.lloyd_run import Reassign, sum_over_chunks
+from diffclust.types import Count, Scalar
+
+_LEAST_WORK = 2**29
+"""Products of numbers in a pass from which on bounds save more than it takes to prepare them."""
+
+_MOST_AXES, _FEWEST_NUMBERS = 160, 128
+"""Axes at most, and a fifth of a sample's numbers; samples of fewer numbers than the latter have
+none."""
+
+_SAMPLES, _NUMBERS = 512, 2**24
+"""Samples whose principal axes are taken, and how many numbers these have at most."""
+
+_BLOCKS = 16
+"""Parts of a chunk, of which as many are read as samples in doubt fill."""
+
+_MOST_READ, _LONGEST_REST = 0.25, 16
+"""Share of the samples read above which two passes read all samples, then four, and so on up to
+the latter."""
+
+Rests = tuple[int, int]
+"""Passes to come that read all samples, and how many these were when there last were any, or 1."""
+
+NO_RESTS: Rests = (0, 1)
+
+_FARTHEST = 100.0
+"""Squared distance of the middle from zero, in mean squared distances of samples from it, above
+which sums do not tell the loss any more."""
+
+
+class Axes(eqx.Module):
+    """Orthonormal axes through the middle of the samples.
+
+    Attributes:
+        centre: The mean of some samples.
+        axes: Columns.
+    """
+
+    centre: Float[Array, " numbers"]
+    axes: Float[Array, "numbers axes"]
+
+    def seen(
+        self, rows: Float[Array, "n *shape"]
+    ) -> tuple[Float[Array, "n coordinates"], Float[Array, " n"]]:
+        """Coordinates along the axes, and last the norm of what they do not see.
+
+        Args:
+            rows: Samples or centres.
+
+        Returns:
+            Coordinates, the last of which is too large by no more than rounding, and squared norms
+            about the middle.
+        """
+        rows = rows.reshape(rows.shape[0], -1)
+        along = product(rows, self.axes) - product(self.centre, self.axes)[None]
+        squared = jnp.sum((rows - self.centre[None]) ** 2, axis=1)
+        left = jnp.maximum(squared - jnp.sum(along**2, axis=1), 0.0)
+        left = jnp.sqrt(left + _rounding(rows))
+        return jnp.column_stack([along, left]), squared
+
+
+class Seen(eqx.Module):
+    """What a pass knows of samples that it does not read.
+
+    Attributes:
+        coordinates: As `Axes.seen` has them.
+        rounding: By how much distances may differ and change places through rounding.
+    """
+
+    coordinates: Float[Array, "n coordinates"]
+    rounding: Float[Array, " n"]
+
+
+class BoundedLloyd(eqx.Module):
+    """The step of plain K-means that reads samples in doubt alone.
+
+    In place of energies its memory has the squares of an upper bound on the distance to the own
+    cluster, and of a lower one on that to all others.
+
+    Attributes:
+        solver: The algorithm whose sums and assignments these are.
+        axes: The axes.
+        square: Σ of the weighted squared norms of all samples about the middle, by which the loss
+            follows from the sums of the clusters.
+        drift: How far each prototype has moved since the memory was made; infinite if not known.
+    """
+
+    solver: Lloyd
+    axes: Axes
+    square: Scalar
+    drift: Float[Array, " clusters"]
+
+    def step(
+        self,
+        carry: tuple[LloydState, Count],
+        batch: Batch,
+        memory: Memory,
+        *,
+        axis_name: str | None = None,
+        incremental: bool = True,
+    ) -> tuple[tuple[LloydState, Count], Memory]:
+        """Moves the samples of a chunk that another cluster is nearer to.
+
+        Args:
+            carry: The state, with the sums of the last pass, and how many samples were read.
+            batch: A chunk of samples, each with its `Seen`.
+            memory: Their memory.
+            axis_name: Name of a mapped device axis over which sums are added, or None.
+            incremental: Always; what is the same for all samples is not added again.
+
+        Returns:
+            The carry and the memory.
+        """
+        assert incremental
+        state, read = carry
+        learned, own = state.learned, memory.cluster[:, 0]
+        cluster, energy, number = self._nearest(learned, batch, memory)
+        moved = cluster != own
+        statistics = self._moved(learned, batch, own, cluster, moved)
+        mass = jax.ops.segment_sum(batch.weight, cluster, len(learned.clusters))
+        sums = statistics, mass, jnp.sum(moved, dtype=jnp.int32), number
+        if axis_name is not None:
+            sums = jax.lax.psum(sums, axis_name)
+        before = state.statistics, state.tally.count, state.tally.changed, read
+        statistics, mass, changed, read = jax.tree.map(jnp.add, before, sums)
+        tally = dataclasses.replace(state.tally, count=mass, changed=changed)
+        memory = Memory(memory.cluster.at[:, 0].set(cluster), energy, memory.params)
+        return (LloydState(learned, statistics, tally), read), memory
+
+    def _nearest(
+        self, learned: Learned, batch: Batch, memory: Memory
+    ) -> tuple[Int[Array, " n"], Float[Array, "n 2"], Count]:
+        """Clusters, squares of bounds, and how many samples were read.
+
+        First the old bounds, by as much wider as the prototypes have moved (Hamerly); where these
+        leave it open, the axes; where these do too, the samples.
+        """
+        samples, seen = batch.samples
+        own, prototypes = memory.cluster[:, 0], learned.clusters.prototype
+        rounding = seen.rounding + jnp.max(_rounding(prototypes))
+        spare = 8.0 * jnp.finfo(rounding.dtype).eps
+        widest, second = jax.lax.top_k(self.drift, 2)[0]
+        others = jnp.where(self.drift == widest, second, widest)
+        distance = jnp.sqrt(jnp.maximum(memory.energy, 0.0))
+        upper = distance[:, 0] * (1.0 + spare) + self.drift[own]
+        lower = jnp.maximum(distance[:, 1] * (1.0 - spare) - others[own], 0.0)
+        bounds = jnp.column_stack([upper, lower]) ** 2
+
+        def doubtful(bounds: Float[Array, "n 2"]) -> Bool[Array, " n"]:
+            return jnp.logical_not(bounds[:, 1] - bounds[:, 0] > rounding)
+
+        centres, squared = self.axes.seen(prototypes)
+
+        def by_axes(bounds: Array, index: Array) -> Array:
+            rows, mine, spare = (
+                x.at[index].get(mode="clip") for x in (seen.coordinates, own, rounding)
+            )
+            norms = jnp.sum(rows**2, axis=1)
+            least = norms[:, None] + squared[None] - 2.0 * product(rows, centres.T)
+            is_own = jnp.arange(len(centres), dtype=own.dtype)[None] == mine[:, None]
+            near = jnp.min(jnp.where(is_own, least, jnp.inf), axis=1) + spare
+            near = near + 4.0 * rows[:, -1] * centres[mine, -1]
+            far = jnp.min(jnp.where(is_own, jnp.inf, least), axis=1) - spare
+            old = bounds.at[index].get(mode="clip")
+            near, far = jnp.minimum(near, old[:, 0]), jnp.maximum(far, old[:, 1])
+            return bounds.at[index].set(jnp.stack([near, far], axis=1), mode="drop")
+
+        def by_samples(known: tuple[Array, Array], index: Array) -> tuple[Array, Array]:
+            some, spare = (x.at[index].get(mode="clip") for x in (samples, rounding))
+            best = self.solver.assign(learned, some, None)
+            near, far = best.energy[:, 0] + spare, jnp.maximum(best.energy[:, 1] - spare, 0.0)
+            both = best.cluster[:, 0], jnp.stack([near, far], axis=1)
+            return jax.tree.map(lambda x, new: x.at[index].set(new, mode="drop"), known, both)
+
+        in_doubt = doubtful(bounds) & (batch.weight > 0)
+        bounds = _over_blocks(by_axes, bounds, in_doubt, _BLOCKS)
+        in_doubt &= doubtful(bounds)
+        cluster, bounds = _over_blocks(by_samples, (own, bounds), in_doubt, _BLOCKS)
+        return cluster, bounds, jnp.sum(in_doubt, dtype=jnp.int32)
+
+    def _moved(
+        self, learned: Learned, batch: Batch, before: Array, after: Array, moved: Array
+    ) -> PyTree:
+        """By how much the sums of clusters change."""
+        samples, _ = batch.samples
+        prototypes, count = learned.clusters.prototype, len(learned.clusters)
+
+        def added(sums: PyTree, index: Array) -> PyTree:
+            weight = batch.weight.at[index].get(mode="fill", fill_value=0)
+            some, old, new = (x.at[index].get(mode="clip") for x in (samples, before, after))
+            shares = hard_membership(new, weight, count) - hard_membership(old, weight, count)
+            return jax.tree.map(jnp.add, sums, self.solver.unaligned_sums(some, shares, prototypes))
+
+        nobody = jnp.zeros((1, count), batch.weight.dtype)
+        zeros = zeros_of(self.solver.unaligned_sums, samples[:1], nobody, prototypes)
+        return _over_blocks(added, zeros, moved, 4 * _BLOCKS)
+
+    @eqx.filter_jit
+    def totals(self, state: LloydState) -> Tally:
+        """The tally of a pass: what clusters weigh, and their energies.
+
+        Args:
+            state: The state after all chunks.
+
+        Returns:
+            The tally. Of the energies the sum alone is right, and margins are missing.
+        """
+        rows = state.learned.clusters.prototype
+        centres = rows.reshape(rows.shape[0], -1) - self.axes.centre[None]
+        count, sums = state.tally.count, state.statistics.image.reshape(centres.shape)
+        sums = sums - count[:, None] * self.axes.centre[None]
+        share = self.square * count / jnp.sum(count)
+        energy = share + jnp.sum(centres * (count[:, None] * centres - 2.0 * sums), axis=1)
+        return dataclasses.replace(state.tally, energy=energy)
+
+
+def _over_blocks(
+    function: Callable, carry: PyTree, chosen: Bool[Array, " n"], blocks: int
+) -> PyTree:
+    """Carries a result over the rows that are chosen, a block at a time; n fills up the last."""
+    count, chosen = chosen.size, jax.lax.optimization_barrier(chosen)
+    size = max(1, count // blocks)
+    # What `jnp.nonzero` gives, in less time.
+    place, rows = jnp.cumsum(chosen, dtype=jnp.int32), jnp.arange(count, dtype=jnp.int32)
+    index = jnp.full(count + size, count, jnp.int32)
+    index = index.at[jnp.where(chosen, place - 1, count + size)].set(rows, mode="drop")
+    number = place[-1]
+
+    def one(state: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        start, carry = state
+        return start + size, function(carry, jax.lax.dynamic_slice(index, (start,), (size,)))
+
+    state = jnp.zeros((), jnp.int32), carry
+    return jax.lax.while_loop(lambda state: state[0] < number, one, state)[1]
+
+
+@dataclasses.dataclass(eq=False)
+class Bounds:
+    """Passes over samples of which the axes see enough.
+
+    Attributes:
+        lloyd: The step.
+        chunks: The data, each sample with its `Seen`.
+        before: The prototypes of the last pass, whoever made it; None before.
+        read: How many samples the last pass has read; None for all.
+    """
+
+    lloyd: BoundedLloyd
+    chunks: Chunks
+    before: Array | None = None
+    read: int | None = None
+
+    def next_pass(self, learned: Learned, *, reads_all: bool) -> Reassign | None:
+        """The next pass; to be asked before each.
+
+        Args:
+            learned: The prototypes under which it assigns.
+            reads_all: Whether it reads all samples, as a run's first one must.
+
+        Returns:
+            A pass; None where it reads all samples.
+        """
+        now = learned.clusters.prototype
+        drift = _drift(now, now if self.before is None else self.before)
+        drift = drift if self.before is not None else drift + np.inf
+        self.before, self.read = now, None
+        if reads_all:
+            return None
+        return functools.partial(self._sums, dataclasses.replace(self.lloyd, drift=drift))
+
+    def rests(self, before: Rests) -> Rests:
+        """How many passes are to read all samples, after the last one.
+
+        Args:
+            before: What this was before that pass.
+
+        Returns:
+            None, unless it read many; then two, four and so on.
+        """
+        left, last = before
+        if self.read is None:
+            return max(0, left - 1), last
+        if self.read <= _MOST_READ * self.chunks.num_samples:
+            return NO_RESTS
+        longer = min(2 * last, _LONGEST_REST)
+        return longer, longer
+
+    def _sums(
+        self,
+        lloyd: BoundedLloyd,
+        state: LloydState,
+        memory: Iterator[Memory],
+        report: Callable[[int, int], None] | None,
+    ) -> tuple[LloydState, tuple[Memory, ...]]:
+        none = self.chunks.replicate(jax.device_put(np.int32(0)))
+        settings = {"incremental": True, "report": report}
+        carry, rows = sum_over_chunks(lloyd, self.chunks, (state, none), memory, **settings)
+        state, read = carry
+        self.read = int(read)
+        return dataclasses.replace(state, tally=lloyd.totals(state)), rows
+
+
+@jax.jit
+def _drift(now: Array, before: Array) -> Float[Array, " clusters"]:
+    """How far prototypes have moved, rounded up."""
+    squares = jnp.sum((now - before).reshape(now.shape[0], -1) ** 2, axis=1)
+    return jnp.sqrt(squares) * (1.0 + 64.0 * jnp.finfo(now.dtype).eps)
+
+
+def numbers_seen(num_samples: int, size: int, num_clusters: int) -> int:
+    """How many numbers a pass with bounds holds of each sample, beside the sample.
+
+    Args:
+        num_samples: N.
+        size: Numbers a sample.
+        num_clusters: K.
+
+    Returns:
+        Their number; none where samples are small or few.
+    """
+    if size < _FEWEST_NUMBERS or num_samples * size * num_clusters < _LEAST_WORK:
+        return 0
+    return min(_MOST_AXES, size // 5) + 2
+
+
+def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | None:
+    """The bounds, where they help.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+        num_clusters: K.
+
+    Returns:
+        Bounds; None where the algorithm is not plain K-means of several clusters, samples are
+        streamed, small, few or far from zero, or the device is not a CPU: others multiply matrices
+        faster than they choose rows.
+    """
+    if not _is_plain(solver, chunks) or num_clusters < 2 or jax.default_backend() != "cpu":
+        return None
+    (leaf,), count = jax.tree.leaves(chunks.sample), chunks.num_samples
+    if not numbers_seen(count, leaf.size, num_clusters):
+        return None
+    some = chunks.gather(np.arange(0, count, -(-count // min(_SAMPLES, _NUMBERS // leaf.size))))
+    axes = chunks.replicate(chunks.broadcast(_principal(some)))
+    seen = [chunks.map(_seen, axes, batch.samples) for batch in chunks.batches]
+    squares = chunks.collect([squared for _, squared in seen])
+    middle = float(np.sum(np.square(axes.centre, dtype=np.float64)))
+    if middle > _FARTHEST * squares.mean():
+        return None
+    square = np.dot(chunks.weights[:count].astype(np.float64), squares)
+    batches = tuple(
+        Batch((batch.samples, rows), batch.weight)
+        for batch, (rows, _) in zip(chunks.batches, seen, strict=True)
+    )
+    square = chunks.replicate(jax.device_put(np.asarray(square, chunks.dtype)))
+    drift = jnp.zeros(num_clusters, chunks.dtype)
+    lloyd = BoundedLloyd(solver, axes, square, drift)
+    return Bounds(lloyd, dataclasses.replace(chunks, batches=batches))
+
+
+def _is_plain(solver: Lloyd, chunks: Chunks) -> bool:
+    energy, leaves = solver.energy, jax.tree.leaves(chunks.sample)
+    return (
+        isinstance(energy, TransformedDistance)
+        and energy.num_params == 0
+        and energy.mask is None
+        and type(energy.distance) is SquaredEuclidean
+        and type(solver.family) is MeanImages
+        and type(solver.aligner) is NoAlignment
+        and type(solver.reduction) is HardMinimum
+        and isinstance(chunks.batches, tuple)
+        and len(leaves) == 1
+    )
+
+
+def _principal(samples: np.ndarray) -> Axes:
+    """The mean of some samples, and their leading principal axes."""
+    rows = samples.reshape(len(samples), -1).astype(np.float64)
+    count = min(_MOST_AXES, rows.shape[1] // 5, len(rows) - 1)
+    centre = rows.mean(axis=0)
+    rows = rows - centre
+    # Of few samples of many numbers the small product.
+    _, vectors = np.linalg.eigh(rows @ rows.T)
+    axes, _ = np.linalg.qr(rows.T @ vectors[:, ::-1][:, :count])
+    return Axes(*jax.device_put((centre.astype(samples.dtype), axes.astype(samples.dtype))))
+
+
+def _seen(axes: Axes, samples: Float[Array, "n *shape"]) -> tuple[Seen, Float[Array, " n"]]:
+    coordinates, squared = axes.seen(samples)
+    return Seen(coordinates, _rounding(samples)), squared
+
+
+def _rounding(rows: Float[Array, "n *shape"]) -> Float[Array, " n"]:
+    """What products of rows and others of the same norms may lose."""
+    rows = rows.reshape(rows.shape[0], -1)
+    lost = 8.0 * float(jnp.finfo(rows.dtype).eps) * rows.shape[1] ** 0.5
+    return lost * jnp.sum(rows**2, axis=1)
