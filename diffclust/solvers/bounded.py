@@ -8,13 +8,14 @@ others, a sample stays where it is, and is not read.
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from diffclust.alignment import NoAlignment
 from diffclust.distances import SquaredEuclidean
@@ -22,8 +23,8 @@ from diffclust.energies import HardMinimum, TransformedDistance
 from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.prototypes import Learned, MeanImages
-from diffclust.solvers.base import Memory, zeros_of
-from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, hard_membership
+from diffclust.solvers.base import Memory
+from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, over_blocks
 from diffclust.solvers.lloyd_run import Reassign, sum_over_chunks
 from diffclust.types import Count, Scalar
 
@@ -141,10 +142,10 @@ class BoundedLloyd(eqx.Module):
         state, read = carry
         learned, own = state.learned, memory.cluster[:, 0]
         cluster, energy, number = self._nearest(learned, batch, memory)
-        moved = cluster != own
-        statistics = self._moved(learned, batch, own, cluster, moved)
+        samples = Batch(batch.samples[0], batch.weight)
+        statistics = self.solver.moved_sums(learned.clusters, samples, own, cluster)
         mass = jax.ops.segment_sum(batch.weight, cluster, len(learned.clusters))
-        sums = statistics, mass, jnp.sum(moved, dtype=jnp.int32), number
+        sums = statistics, mass, jnp.sum(cluster != own, dtype=jnp.int32), number
         if axis_name is not None:
             sums = jax.lax.psum(sums, axis_name)
         before = state.statistics, state.tally.count, state.tally.changed, read
@@ -194,32 +195,20 @@ class BoundedLloyd(eqx.Module):
         def by_samples(known: tuple[Array, Array], index: Array) -> tuple[Array, Array]:
             some, spare = (x.at[index].get(mode="clip") for x in (samples, rounding))
             best = self.solver.assign(learned, some, None)
-            near, far = best.energy[:, 0] + spare, jnp.maximum(best.energy[:, 1] - spare, 0.0)
-            both = best.cluster[:, 0], jnp.stack([near, far], axis=1)
+            (first, second), (least, next_) = best.cluster.T, best.energy.T
+            # Of two that are equal but for rounding the own one: or samples may go to and fro.
+            stays = second == own.at[index].get(mode="clip")
+            stays &= next_ - least <= spare / math.prod(some.shape[1:]) ** 0.5
+            near, far = jnp.where(stays, next_, least), jnp.where(stays, least, next_)
+            squares = jnp.stack([near + spare, jnp.maximum(far - spare, 0.0)], axis=1)
+            both = jnp.where(stays, second, first), squares
             return jax.tree.map(lambda x, new: x.at[index].set(new, mode="drop"), known, both)
 
         in_doubt = doubtful(bounds) & (batch.weight > 0)
-        bounds = _over_blocks(by_axes, bounds, in_doubt, _BLOCKS)
+        bounds = over_blocks(by_axes, bounds, in_doubt, blocks=_BLOCKS)
         in_doubt &= doubtful(bounds)
-        cluster, bounds = _over_blocks(by_samples, (own, bounds), in_doubt, _BLOCKS)
+        cluster, bounds = over_blocks(by_samples, (own, bounds), in_doubt, blocks=_BLOCKS)
         return cluster, bounds, jnp.sum(in_doubt, dtype=jnp.int32)
-
-    def _moved(
-        self, learned: Learned, batch: Batch, before: Array, after: Array, moved: Array
-    ) -> PyTree:
-        """By how much the sums of clusters change."""
-        samples, _ = batch.samples
-        prototypes, count = learned.clusters.prototype, len(learned.clusters)
-
-        def added(sums: PyTree, index: Array) -> PyTree:
-            weight = batch.weight.at[index].get(mode="fill", fill_value=0)
-            some, old, new = (x.at[index].get(mode="clip") for x in (samples, before, after))
-            shares = hard_membership(new, weight, count) - hard_membership(old, weight, count)
-            return jax.tree.map(jnp.add, sums, self.solver.unaligned_sums(some, shares, prototypes))
-
-        nobody = jnp.zeros((1, count), batch.weight.dtype)
-        zeros = zeros_of(self.solver.unaligned_sums, samples[:1], nobody, prototypes)
-        return _over_blocks(added, zeros, moved, 4 * _BLOCKS)
 
     @eqx.filter_jit
     def totals(self, state: LloydState) -> Tally:
@@ -238,26 +227,6 @@ class BoundedLloyd(eqx.Module):
         share = self.square * count / jnp.sum(count)
         energy = share + jnp.sum(centres * (count[:, None] * centres - 2.0 * sums), axis=1)
         return dataclasses.replace(state.tally, energy=energy)
-
-
-def _over_blocks(
-    function: Callable, carry: PyTree, chosen: Bool[Array, " n"], blocks: int
-) -> PyTree:
-    """Carries a result over the rows that are chosen, a block at a time; n fills up the last."""
-    count, chosen = chosen.size, jax.lax.optimization_barrier(chosen)
-    size = max(1, count // blocks)
-    # What `jnp.nonzero` gives, in less time.
-    place, rows = jnp.cumsum(chosen, dtype=jnp.int32), jnp.arange(count, dtype=jnp.int32)
-    index = jnp.full(count + size, count, jnp.int32)
-    index = index.at[jnp.where(chosen, place - 1, count + size)].set(rows, mode="drop")
-    number = place[-1]
-
-    def one(state: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-        start, carry = state
-        return start + size, function(carry, jax.lax.dynamic_slice(index, (start,), (size,)))
-
-    state = jnp.zeros((), jnp.int32), carry
-    return jax.lax.while_loop(lambda state: state[0] < number, one, state)[1]
 
 
 @dataclasses.dataclass(eq=False)
@@ -367,7 +336,8 @@ def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | Non
     (leaf,), count = jax.tree.leaves(chunks.sample), chunks.num_samples
     if not numbers_seen(count, leaf.size, num_clusters):
         return None
-    some = chunks.gather(np.arange(0, count, -(-count // min(_SAMPLES, _NUMBERS // leaf.size))))
+    several = min(_SAMPLES, max(2, _NUMBERS // leaf.size))
+    some = chunks.gather(np.arange(0, count, -(-count // several)))
     axes = chunks.replicate(chunks.broadcast(_principal(some)))
     seen = [chunks.map(_seen, axes, batch.samples) for batch in chunks.batches]
     squares = chunks.collect([squared for _, squared in seen])

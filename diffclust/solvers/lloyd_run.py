@@ -150,7 +150,7 @@ def run_pass(
     previous: Learned | None = None,
     report: Report | None = None,
     reassign: Reassign | None = None,
-    changed: int = 0,
+    changed: int | None = None,
 ) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """Makes one pass over the data.
 
@@ -169,7 +169,7 @@ def run_pass(
         reassign: What makes this pass, if it is not the first and sums are kept; where the run
             stops, or a cluster is empty, energies and margins are computed after it. None does so
             in every pass.
-        changed: Samples that this pass has given another cluster before.
+        changed: How many samples this pass has given another cluster, where that is known.
 
     Returns:
         The run where it stopped with this pass, else what the next one is given: state, memory,
@@ -199,7 +199,7 @@ def run_pass(
     empty = np.asarray(tally.count) == 0
     # Of copies alone, refills would go on for ever.
     copies = empty.any() and iteration and abs(loss) <= rounding_of_zero(learned, tally.count)
-    changed = 0 if copies else changed + int(tally.changed)
+    changed = 0 if copies else int(tally.changed) if changed is None else changed
     # A cluster that a refill left empty, while nothing else changed, stays empty.
     refilling = empty.any() and changed > 0
     may_stop = not refilling and has_converged(state.learned.objective, learned.objective)

@@ -11,7 +11,7 @@ import pytest
 
 from diffclust import KMeans
 from diffclust.parallel import Data, data_mesh
-from diffclust.solvers import bounded, lloyd_run
+from diffclust.solvers import Status, bounded, lloyd_run
 
 SHAPE = (12, 12, 1)
 
@@ -128,6 +128,18 @@ def test_devices_share_it(read, monkeypatch, key):
         result = model.fit(images, key=key, mesh=data_mesh(), chunk_size=30)
         assert read
         assert_same(result, plainly(model, images, monkeypatch, key=key), 1e-9)
+
+
+def test_ties_come_to_rest(read, key):
+    """Copies of few images of whole numbers, many of them as near to one mean as to another."""
+    draw = np.random.default_rng(8)
+    ends = draw.integers(0, 2, size=(6, *SHAPE)).astype("f4")
+    middles = (ends[:, None] + ends[None]).reshape(-1, *SHAPE) / 2.0
+    images = np.repeat(middles, 11, axis=0)
+    result = model_of(6, max_passes=1000).fit(images, key=key, chunk_size=112)
+    assert read
+    assert result.outcome.status == Status.ASSIGNMENTS
+    assert len(result.history) < 50
 
 
 @pytest.mark.parametrize("changes", [{"offset": 1000.0}, {"clusters": 1}])
