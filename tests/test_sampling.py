@@ -8,6 +8,7 @@ import scipy.ndimage
 from diffclust.sampling import (
     BOUNDARIES,
     bilinear_sample,
+    block_means,
     check_boundary,
     low_pass,
     pixel_grid,
@@ -172,3 +173,14 @@ def test_unknown_boundaries_are_refused() -> None:
         check_boundary(boundary)
     with pytest.raises(ValueError, match="boundary must be one of .*'zero'.* not 'wrap'"):
         check_boundary("wrap")
+
+
+def test_block_means_are_means_over_blocks_of_a_black_surrounding():
+    images = np.random.default_rng(0).uniform(size=(2, 5, 11, 3)).astype(np.float32)
+    padded = np.zeros((2, 6, 12, 3))
+    padded[:, :5, :11] = images
+    expected = [[padded[:, i : i + 3, j : j + 3].mean((1, 2)) for j in range(0, 12, 3)]
+                for i in range(0, 6, 3)]  # fmt: skip
+    # Three pixels a side are the fewest that leave at most four blocks of eleven pixels.
+    result = block_means(images, 4)
+    np.testing.assert_allclose(result, np.transpose(expected, (2, 0, 1, 3)), rtol=1e-5)

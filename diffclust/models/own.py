@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from diffclust import _validation
-from diffclust.alignment import AbstractAligner
+from diffclust.alignment import AbstractAligner, Descent
 from diffclust.energies import (
     AbstractPairEnergy,
     AbstractSampleEnergy,
@@ -159,8 +159,9 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
 
     Attributes:
         gradient: The composition: `GradientEM(energy, aligner, reduction)`.
-        final: Assigns samples in the end; None for `gradient`. Descent, which goes on from a
-            sample's last params in training and starts anew in the end, needs more steps there.
+        final: Assigns samples in the end, and new ones; None for `gradient`, whose `Descent` then
+            makes at least 50 steps at full resolution: in training it goes on from a sample's last
+            params, and there it starts anew.
         initialise: Makes what is learned, before the first step, of a sample for each cluster and
             a key; None for prototypes that are these samples, without networks. The penalties of
             its clusters are set to `penalties`. JAX traces it, and calls it with blank samples,
@@ -222,8 +223,10 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         return training.plan(len(self.transform_names), description)
 
     def assigning_solver(self, sample: PyTree) -> GradientEM:
-        """`final`, or the composition."""
-        return self.gradient if self.final is None else self.final
+        """`final`, or the composition with a longer search."""
+        if self.final is not None:
+            return self.final
+        return dataclasses.replace(self.gradient, aligner=_longer(self.gradient.aligner))
 
     def init(self, prototypes: PyTree, key: Key) -> Learned:
         count, dtype = self.num_clusters, jnp.result_type(*jax.tree.leaves(prototypes))
@@ -241,6 +244,20 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
                 f"them, not {len(learned.clusters)}"
             )
         return eqx.tree_at(lambda tree: tree.clusters.penalty, learned, penalty)
+
+
+_FINAL_STEPS = 50
+
+
+def _longer(aligner: AbstractAligner) -> AbstractAligner:
+    """An aligner whose descents make enough steps to start anew."""
+    if isinstance(aligner, Descent):
+        *first, last = aligner.stages
+        last = dataclasses.replace(last, steps=max(last.steps, _FINAL_STEPS))
+        return dataclasses.replace(aligner, stages=(*first, last))
+    values = {field.name: getattr(aligner, field.name) for field in dataclasses.fields(aligner)}
+    parts = {name: part for name, part in values.items() if isinstance(part, AbstractAligner)}
+    return dataclasses.replace(aligner, **{name: _longer(part) for name, part in parts.items()})
 
 
 def _filled(prototypes: Array) -> Array:

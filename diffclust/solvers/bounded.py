@@ -8,7 +8,6 @@ others, a sample stays where it is, and is not read.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator
 
 import equinox as eqx
@@ -28,8 +27,12 @@ from diffclust.solvers.lloyd import Lloyd, LloydState, Tally, over_blocks
 from diffclust.solvers.lloyd_run import Reassign, sum_over_chunks
 from diffclust.types import Count, Scalar
 
-_LEAST_WORK = 2**29
-"""Products of numbers in a pass from which on bounds save more than it takes to prepare them."""
+_LEAST_WORK, _READING = 9 * 10**8, 30
+"""Products of numbers in a pass from which on bounds save more than it takes to compile and prepare
+them, and as how many products a number counts that is read."""
+
+LEAST_PASSES = 4
+"""Passes of a run before the first with bounds: in those most clusters change."""
 
 _MOST_AXES, _FEWEST_NUMBERS = 160, 128
 """Axes at most, and a fifth of a sample's numbers; samples of fewer numbers than the latter have
@@ -51,8 +54,8 @@ Rests = tuple[int, int]
 NO_RESTS: Rests = (0, 1)
 
 _FARTHEST = 100.0
-"""Squared distance of the middle from zero, in mean squared distances of samples from it, above
-which sums do not tell the loss any more."""
+"""Squared distance of the middle from zero, in mean squared distances of samples from it, and these
+in mean losses, above which sums do not tell the loss any more."""
 
 
 class Axes(eqx.Module):
@@ -110,12 +113,16 @@ class BoundedLloyd(eqx.Module):
         square: Σ of the weighted squared norms of all samples about the middle, by which the loss
             follows from the sums of the clusters.
         drift: How far each prototype has moved since the memory was made; infinite if not known.
+        centres: Coordinates of the prototypes.
+        squared: Their squared norms about the middle.
     """
 
     solver: Lloyd
     axes: Axes
     square: Scalar
     drift: Float[Array, " clusters"]
+    centres: Float[Array, "clusters coordinates"]
+    squared: Float[Array, " clusters"]
 
     def step(
         self,
@@ -176,7 +183,7 @@ class BoundedLloyd(eqx.Module):
         def doubtful(bounds: Float[Array, "n 2"]) -> Bool[Array, " n"]:
             return jnp.logical_not(bounds[:, 1] - bounds[:, 0] > rounding)
 
-        centres, squared = self.axes.seen(prototypes)
+        centres, squared = self.centres, self.squared
 
         def by_axes(bounds: Array, index: Array) -> Array:
             rows, mine, spare = (
@@ -193,12 +200,14 @@ class BoundedLloyd(eqx.Module):
             return bounds.at[index].set(jnp.stack([near, far], axis=1), mode="drop")
 
         def by_samples(known: tuple[Array, Array], index: Array) -> tuple[Array, Array]:
-            some, spare = (x.at[index].get(mode="clip") for x in (samples, rounding))
+            given = samples, own, rounding, seen.coordinates
+            some, mine, spare, rows = (x.at[index].get(mode="clip") for x in given)
             best = self.solver.assign(learned, some, None)
             (first, second), (least, next_) = best.cluster.T, best.energy.T
             # Of two that are equal but for rounding the own one: or samples may go to and fro.
-            stays = second == own.at[index].get(mode="clip")
-            stays &= next_ - least <= spare / math.prod(some.shape[1:]) ** 0.5
+            squares = jnp.sum(rows**2, axis=1) + squared[first] + squared[second]
+            stays = next_ - least <= jnp.finfo(spare.dtype).eps * squares
+            stays &= second == mine
             near, far = jnp.where(stays, next_, least), jnp.where(stays, least, next_)
             squares = jnp.stack([near + spare, jnp.maximum(far - spare, 0.0)], axis=1)
             both = jnp.where(stays, second, first), squares
@@ -234,34 +243,39 @@ class Bounds:
     """Passes over samples of which the axes see enough.
 
     Attributes:
-        lloyd: The step.
+        solver: The algorithm.
+        axes: The axes.
+        square: As `BoundedLloyd` has it.
         chunks: The data, each sample with its `Seen`.
-        before: The prototypes of the last pass, whoever made it; None before.
-        read: How many samples the last pass has read; None for all.
+        read: How many samples the last pass has read; None where it read all.
     """
 
-    lloyd: BoundedLloyd
+    solver: Lloyd
+    axes: Axes
+    square: Array
     chunks: Chunks
-    before: Array | None = None
     read: int | None = None
 
-    def next_pass(self, learned: Learned, *, reads_all: bool) -> Reassign | None:
-        """The next pass; to be asked before each.
+    def next_pass(
+        self, rests: Rests, learned: Learned, previous: Learned, loss: float
+    ) -> Reassign | None:
+        """The next pass; to be asked before each that is not the first of a run.
 
         Args:
+            rests: What `rests` gave after the last pass.
             learned: The prototypes under which it assigns.
-            reads_all: Whether it reads all samples, as a run's first one must.
+            previous: Those of the pass before, or, after a refill, the same.
+            loss: The loss of the pass before.
 
         Returns:
             A pass; None where it reads all samples.
         """
-        now = learned.clusters.prototype
-        drift = _drift(now, now if self.before is None else self.before)
-        drift = drift if self.before is not None else drift + np.inf
-        self.before, self.read = now, None
-        if reads_all:
+        self.read = None
+        if rests[0] > 0 or loss * _FARTHEST < float(self.square):
             return None
-        return functools.partial(self._sums, dataclasses.replace(self.lloyd, drift=drift))
+        now, before = learned.clusters.prototype, previous.clusters.prototype
+        lloyd = BoundedLloyd(self.solver, self.axes, self.square, *_drift(self.axes, now, before))
+        return functools.partial(self._sums, lloyd)
 
     def rests(self, before: Rests) -> Rests:
         """How many passes are to read all samples, after the last one.
@@ -296,10 +310,13 @@ class Bounds:
 
 
 @jax.jit
-def _drift(now: Array, before: Array) -> Float[Array, " clusters"]:
-    """How far prototypes have moved, rounded up."""
+def _drift(axes: Axes, now: Array, before: Array) -> tuple[Array, Array, Array]:
+    """How far prototypes have moved, rounded up, and what the axes see of them."""
     squares = jnp.sum((now - before).reshape(now.shape[0], -1) ** 2, axis=1)
-    return jnp.sqrt(squares) * (1.0 + 64.0 * jnp.finfo(now.dtype).eps)
+    drift = jnp.sqrt(squares) * (1.0 + 64.0 * jnp.finfo(now.dtype).eps)
+    # After a refill it is not known.
+    drift = jnp.where(jnp.any(drift > 0), drift, jnp.inf)
+    return drift, *axes.seen(now)
 
 
 def numbers_seen(num_samples: int, size: int, num_clusters: int) -> int:
@@ -313,7 +330,8 @@ def numbers_seen(num_samples: int, size: int, num_clusters: int) -> int:
     Returns:
         Their number; none where samples are small or few.
     """
-    if size < _FEWEST_NUMBERS or num_samples * size * num_clusters < _LEAST_WORK:
+    work = num_samples * size * (num_clusters + _READING)
+    if size < _FEWEST_NUMBERS or size > num_samples or work < _LEAST_WORK:
         return 0
     return min(_MOST_AXES, size // 5) + 2
 
@@ -336,23 +354,23 @@ def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | Non
     (leaf,), count = jax.tree.leaves(chunks.sample), chunks.num_samples
     if not numbers_seen(count, leaf.size, num_clusters):
         return None
+    weight = chunks.weights[:count].astype(np.float64)
+    counted = np.flatnonzero(weight)
     several = min(_SAMPLES, max(2, _NUMBERS // leaf.size))
-    some = chunks.gather(np.arange(0, count, -(-count // several)))
+    some = chunks.gather(counted[:: -(-len(counted) // several)])
     axes = chunks.replicate(chunks.broadcast(_principal(some)))
     seen = [chunks.map(_seen, axes, batch.samples) for batch in chunks.batches]
     squares = chunks.collect([squared for _, squared in seen])
     middle = float(np.sum(np.square(axes.centre, dtype=np.float64)))
-    if middle > _FARTHEST * squares.mean():
+    square = np.dot(weight, squares)
+    if middle * weight.sum() > _FARTHEST * square:
         return None
-    square = np.dot(chunks.weights[:count].astype(np.float64), squares)
     batches = tuple(
         Batch((batch.samples, rows), batch.weight)
         for batch, (rows, _) in zip(chunks.batches, seen, strict=True)
     )
     square = chunks.replicate(jax.device_put(np.asarray(square, chunks.dtype)))
-    drift = jnp.zeros(num_clusters, chunks.dtype)
-    lloyd = BoundedLloyd(solver, axes, square, drift)
-    return Bounds(lloyd, dataclasses.replace(chunks, batches=batches))
+    return Bounds(solver, axes, square, dataclasses.replace(chunks, batches=batches))
 
 
 def _is_plain(solver: Lloyd, chunks: Chunks) -> bool:

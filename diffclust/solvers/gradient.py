@@ -113,7 +113,15 @@ class GradientEM(AbstractSolver):
         self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):
-        """Warns of the former name."""
+        """Refuses a reduction of which nothing would be learned; warns of the former name."""
+        kind = type(self.reduction)
+        has_init = kind.init is not AbstractReduction.init
+        if has_init and not kind.is_adaptive and kind.offsets is AbstractReduction.offsets:
+            raise ValueError(
+                f"what {kind.__name__}.init returns is given to `offsets` alone, which it does not "
+                "define: nothing would be learned. An energy can read what is learned from "
+                "`clusters.predictor`"
+            )
         if self.optimiser is not None:
             warnings.warn(
                 "GradientEM(optimiser=) subtracts its updates, so that a complete optimiser of "

@@ -16,6 +16,7 @@ from diffclust._random import key_data_template, key_of, numpy_generator, split_
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
+from diffclust.solvers import bounded
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
 from diffclust.solvers.bounded import NO_RESTS, Bounds, Rests, bounds_for
@@ -29,6 +30,7 @@ from diffclust.solvers.lloyd_run import (
     assigned_memory,
     check_penalty,
     clusters_of,
+    keeps_sums,
     means_of_aligned,
     run_pass,
     state_template,
@@ -243,17 +245,22 @@ class LloydProblem(AbstractProblem):
             return _state(self._run_done(chunks, fit, after))
         lloyd, rows, history, previous = after
         in_run = {"state": lloyd, "memory": PerSample(rows), "previous": previous}
-        if self._bounds is not None and self._bounds[1] is not None:
+        if len(history) > bounded.LEAST_PASSES and self._bounds is not None and self._bounds[1]:
             in_run["rests"] = self._bounds[1].rests(fit.rests)
         return _state(replace(fit, history=history, **in_run))
 
     def _reassign(self, chunks: Chunks, learned: Learned, fit: LloydFit) -> Reassign | None:
-        """A pass that leaves most samples unread, where there is one; none is a run's first."""
-        if fit.history and (self._bounds is None or self._bounds[0] is not chunks):
+        """A pass that leaves most samples unread, where there is one; none of a run's first is."""
+        is_late = fit.history is not None and len(fit.history) >= bounded.LEAST_PASSES
+        if not is_late or not keeps_sums(self.solver, chunks):
+            return None
+        if self._bounds is None or self._bounds[0] is not chunks:
             self._bounds = chunks, bounds_for(self.solver, chunks, self.plan.num_clusters)
-        bounds = None if self._bounds is None else self._bounds[1]
-        reads_all = not fit.history or fit.rests[0] > 0
-        return None if bounds is None else bounds.next_pass(learned, reads_all=reads_all)
+        assert fit.previous is not None
+        assert fit.history is not None
+        if self._bounds[1] is None:
+            return None
+        return self._bounds[1].next_pass(fit.rests, learned, fit.previous, fit.history[-1])
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
         in_restart, history = fit.stage == "restarts", fit.history or ()

@@ -126,8 +126,16 @@ def _finite_loss(tally: Tally, iteration: int) -> float:
     return loss
 
 
-def _keeps_sums(solver: Lloyd, chunks: Chunks) -> bool:
-    """Whether passes keep the sums of the last one, and add what has changed."""
+def keeps_sums(solver: Lloyd, chunks: Chunks) -> bool:
+    """Whether passes keep the sums of the last one, and add what has changed.
+
+    Args:
+        solver: The solver.
+        chunks: The data.
+
+    Returns:
+        True where sums persist, samples are many and weights are even.
+    """
     size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
     is_large = chunks.num_samples * size >= _LARGE
     return solver.sums_persist and is_large and _are_even(chunks.weights)
@@ -166,9 +174,9 @@ def run_pass(
         previous: What was learned before the last pass, to return to if the loss rises; after a
             refill what this pass starts from, so that losses are not compared.
         report: Called after every chunk, or None.
-        reassign: What makes this pass, if it is not the first and sums are kept; where the run
-            stops, or a cluster is empty, energies and margins are computed after it. None does so
-            in every pass.
+        reassign: What makes this pass, not a run's first, where sums are kept; if the run stops, or
+            a cluster is empty, energies and margins are computed after it. None does so in every
+            pass.
         changed: How many samples this pass has given another cluster, where that is known.
 
     Returns:
@@ -186,13 +194,11 @@ def run_pass(
     # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
     del memory
     released = (past.pop(0) for _ in range(len(past)))
-    chunk_done, keep = report and functools.partial(report, learned), _keeps_sums(solver, chunks)
+    chunk_done, keep = report and functools.partial(report, learned), keeps_sums(solver, chunks)
     # The first pass counts afresh: the memory may be of other sums than the state's.
     incremental = keep and iteration > 0
-    is_brief = incremental and reassign is not None
     whole = functools.partial(sum_over_chunks, solver, chunks, incremental=incremental)
-    make = reassign if is_brief and reassign is not None else whole
-    summed, memory = make(state, released, report=chunk_done)
+    summed, memory = (reassign or whole)(state, released, report=chunk_done)
     tally, loss = summed.tally, _finite_loss(summed.tally, iteration)
     history = (*history, loss)
     state = solver.end_pass(summed, keep=keep)
@@ -201,22 +207,23 @@ def run_pass(
     copies = empty.any() and iteration and abs(loss) <= rounding_of_zero(learned, tally.count)
     changed = 0 if copies else int(tally.changed) if changed is None else changed
     # A cluster that a refill left empty, while nothing else changed, stays empty.
-    refilling = empty.any() and changed > 0
-    may_stop = not refilling and has_converged(state.learned.objective, learned.objective)
+    may_stop = not (empty.any() and changed > 0)
+    may_stop &= bool(has_converged(state.learned.objective, learned.objective))
     status = _verdict(solver, history, changed, stopping) if may_stop else None
-    if previous is not None and has_risen(solver, learned, previous, loss, last, tally.count):
+    risen = previous and has_risen(solver, learned, previous, loss, last, tally.count)
+    if status is None and len(history) >= stopping.max_passes:
+        status = Status.MAX_PASSES
+    if reassign is not None and (risen or status is not None or empty.any()):
+        # Energies and margins are missing, and so are last digits of the loss.
+        again = LloydState(learned, summed.statistics, empty_state(solver, learned).tally)
+        known = {"history": history[:-1], "previous": previous, "changed": changed}
+        return run_pass(solver, chunks, again, memory, stopping, **known)
+    if risen:
         # The better pass is made again, for its assignments: they were not kept.
         again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
         return replace(run, history=(*history[:-2], run.loss), status=Status.ROSE)
-    if status is None and len(history) >= stopping.max_passes:
-        status = Status.MAX_PASSES
-    if is_brief and (status is not None or empty.any()):
-        # Energies and margins are missing.
-        again = LloydState(learned, summed.statistics, empty_state(solver, learned).tally)
-        known = {"history": history[:-1], "previous": previous, "changed": changed}
-        return run_pass(solver, chunks, again, memory, stopping, **known)
     if status is not None:
         return LloydRun(learned, PerSample(memory), tally, history, status)
     if empty.any():

@@ -254,7 +254,8 @@ def _gradient(case: _Case) -> None:
         ahead, behind = (up - here) / step, (here - down) / step
         straight = np.abs(ahead - behind) <= tolerance
         bent = 1.0 - float(np.mean(straight))
-        require(bent < 0.5, case.law(f"the gradient of {name} jumps at {bent:.0%} of the pixels"))
+        law = f"the gradient of {name} jumps at {bent:.0%} of the pixels (is the sample smooth?)"
+        require(bent < 0.5, case.law(law))
         difference = np.where(straight, (ahead + behind) / 2, slope)
         agree(case.law(f"the gradient of {name}"), slope, difference, tolerance)
 

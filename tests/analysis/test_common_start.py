@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import jax
 import numpy as np
+import pytest
 
 from diffclust import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans
+from diffclust.analysis import fit_from_common_start
 from diffclust.analysis.common_start import other_method
 from diffclust.masks import as_mask
 
@@ -34,3 +37,17 @@ def test_a_mask_hides_pixels_of_images_that_are_not_registered() -> None:
         other = other_method(DeformationInvariantKMeans(3, mask=mask, **frame), "kmeans")
         assert other.without_registration.mask == expected
         assert not other.without_registration.registers
+
+
+def test_the_start_of_a_weighed_fit_is_drawn_again_with_its_weights():
+    draw = np.random.default_rng(0)
+    images = draw.uniform(size=(40, 6, 6, 1)).astype(np.float32)
+    weight = np.where(np.arange(40) % 4 == 3, draw.uniform(0.5, 2.0, 40), 0.0)
+    model = KMeans(3, num_restarts=2, split_merge=False)
+    result = model.fit(images, key=jax.random.key(0), sample_weight=weight)
+    common = fit_from_common_start(result, images, (), key=jax.random.key(0), sample_weight=weight)
+    assert (weight[common.indices] > 0).all()
+    np.testing.assert_array_equal(common.start, images[common.indices])
+    again = model.fit(images, key=jax.random.key(0), prototypes=common.start, sample_weight=weight)
+    np.testing.assert_array_equal(again.assignments, result.assignments)
+    assert again.loss == pytest.approx(result.loss, rel=1e-6)

@@ -1,5 +1,6 @@
 """What is said of movements: known ones, none, and what K-means does."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +275,27 @@ def test_explained_variance_is_that_of_an_analysis_of_variance(seed: int, groups
     within = (len(values) - 1) / ((groups - 1) * statistic + len(values) - groups)
     np.testing.assert_allclose(share, max(0.0, 1.0 - within), atol=1e-12)
     assert explained_variance(np.ones((4, 2)), np.arange(4)) == 0.0
+
+
+def test_k_means_from_the_same_start_counts_weights():
+    draw = np.random.default_rng(4)
+    images = draw.uniform(size=(40, 6, 6, 1)).astype(np.float32)
+    weight, start = draw.choice([0.1, 1.0, 10.0], 40), np.arange(40) % 2
+    model = AffineInvariantKMeans(2, num_restarts=1, max_passes=2, split_merge=False)
+    settings = {"assignments": start, "sample_weight": weight}
+    result = model.fit(images, key=jax.random.key(0), **settings)
+    rows, agreement = images.reshape(40, -1), {}
+    for of_start, of_fit in itertools.product([weight, None], repeat=2):
+        init = [np.average(rows[start == k], 0, None if of_start is None else of_start[start == k])
+                for k in range(2)]  # fmt: skip
+        plain = cluster.KMeans(2, init=np.array(init), n_init=1, random_state=0)
+        labels = plain.fit_predict(rows, sample_weight=of_fit)
+        agreement[of_start is None, of_fit is None] = metrics.adjusted_rand_index(
+            result.assignments, labels
+        )
+    expected = agreement.pop((False, False))
+    # Else this would be no test of the weights.
+    assert all(abs(other - expected) > 1e-3 for other in agreement.values())
+    assert movement(result, images, key=jax.random.key(0), **settings)[
+        "kmeans_ari"
+    ] == pytest.approx(expected)

@@ -300,3 +300,11 @@ def test_several_devices_judge_as_one_does() -> None:
             distance, images, images, sources, targets, mesh=mesh, chunk_size=chunk_size
         )
         np.testing.assert_allclose(shared, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_near_is_measured_by_the_distance_to_the_last_neighbour():
+    # Median distances to the last: 1; of all: 0.4. Up to 0.15 of the former is near.
+    index = (np.arange(6)[:, None] + np.arange(1, 4)) % 6
+    distance = np.tile([0.1, 0.4, 1.0], (6, 1))
+    near = near_duplicates(Neighbours(index.astype(np.int32), distance), 2)
+    assert near.tolist() == [False] + 5 * [True]

@@ -1,12 +1,14 @@
 """Moves of single samples that lower the normalised cut."""
 
+import itertools
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy
 
-from diffclust.graphs import normalised_cut, refined_cut
+from diffclust.graphs import normalised_cut, refined_cut, strongest_bridges
 
 
 def drawn(seed: int, count: int, clusters: int, loops: bool) -> tuple[scipy.sparse.csr_array, ...]:
@@ -65,3 +67,20 @@ def test_leaves_what_cannot_be_better(clusters):
     np.testing.assert_array_equal(refined_cut(nothing, own, num_clusters=clusters), own)
     full = scipy.sparse.csr_array(np.ones((5, 5)))
     np.testing.assert_array_equal(refined_cut(full, own, num_clusters=clusters), own)
+
+
+def test_bridges_are_the_strongest_edges_between_clusters():
+    draw = np.random.default_rng(0)
+    weight = draw.uniform(size=(70, 70)) * (draw.uniform(size=(70, 70)) < 0.4)
+    weight = np.maximum(weight, weight.T)
+    assignments = draw.integers(0, 3, 70)
+    seen, expected = set(), []
+    pairs = itertools.combinations(range(70), 2)
+    for i, j in sorted(pairs, key=lambda pair: -weight[pair]):
+        if assignments[i] != assignments[j] and weight[i, j] > 0 and not seen & {i, j}:
+            seen |= {i, j}
+            expected.append([i, j])
+    bridges = strongest_bridges(scipy.sparse.csr_array(weight), assignments)
+    assert bridges.tolist() == expected[:24]
+    none = strongest_bridges(scipy.sparse.csr_array(weight), np.zeros(70, int))
+    assert none.shape == (0, 2)

@@ -11,10 +11,11 @@ import pytest
 from jaxtyping import Array
 
 from diffclust import DTIKMeans, Training, load, save
-from diffclust.alignment import Descent, NoAlignment, Stage
+from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
 from diffclust.data import Dataset
 from diffclust.energies import (
     AbstractUnalignedEnergy,
+    Entropic,
     TransformedDistance,
     TransformedPrototype,
 )
@@ -119,10 +120,16 @@ def test_a_distance_needs_no_family(key: jax.Array) -> None:
 
 def test_samples_are_aligned_and_in_the_end_by_more_steps(key: jax.Array) -> None:
     energy, samples = TransformedDistance(TimeWarp()), series()
-    few, more = (GradientEM(energy, Descent((Stage(n),), candidates=None)) for n in (1, 8))
-    model = GradientClustering(K, few, penalties=(0.5,), training=FEW)
+    few = GradientEM(energy, Descent((Stage(1),), candidates=None))
+    refined = GradientClustering(K, few, penalties=(0.5,), training=FEW).fit(samples, key=key)
+    model = dataclasses.replace(refined.model, final=few)
     result = model.fit(samples, key=key)
-    refined = dataclasses.replace(model, final=more).fit(samples, key=key)
+    descent = Descent((Stage(3), Stage(1)), candidates=None)
+    aligner = GradientEM(
+        energy, Sequential(GridSearch(jnp.zeros((1, TimeWarp().num_params))), descent)
+    )
+    longer = GradientClustering(K, aligner, penalties=(0.5,)).assigning_solver(None).aligner
+    assert longer.second.stages == (Stage(3), Stage(50))
     # They were trained alike.
     assert refined.history[:-1] == result.history[:-1]
     assert refined.loss < result.loss
@@ -150,7 +157,14 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
     def initialise(prototypes: Array, key: Array) -> Learned:
         return Learned(Clusters(prototypes[:2], jnp.zeros((2, 0), prototypes.dtype)))
 
+    class Unread(Entropic):
+        def init(self, num_clusters: int, dtype: jnp.dtype) -> Array:
+            return jnp.zeros(num_clusters, dtype)
+
     refused: dict[str, Callable[[], object]] = {
+        "Unread.init returns.*nothing would be learned": lambda: GradientEM(
+            TransformedDistance(Identity()), NoAlignment(), Unread(1.0)
+        ),
         "penalties must be 0 numbers.*TransformedDistance": lambda: GradientClustering(
             K, plain, penalties=(1.0,)
         ),

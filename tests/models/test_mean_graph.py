@@ -60,3 +60,32 @@ def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph(cou
     for cut in cuts:
         assert cut.indices.shape == (3,)
         assert (cut.indices > 0.5).all()
+
+
+def test_weights_of_samples_count_in_k_means_and_in_moves():
+    points, _ = sklearn.datasets.make_blobs(480, 4, centers=3, cluster_std=3.0, random_state=1)
+    views = [points[:, columns] for columns in ([0, 1], [1, 2], [0, 3])]
+    near = [nearest_neighbours(view, view, 6, exclude_self=True) for view in views]
+    weight = np.random.default_rng(0).choice([0.02, 1.0, 8.0], 480)
+    graphs = self_tuning_graphs(near, NEIGHBOURS)
+    for cut in cuts_of_mean_graph(mean_graph(graphs), graphs, 3, 4, KEY, weight=weight):
+        for k in range(3):
+            mine = cut.points.assignments == k
+            mean = np.average(cut.embedding.vectors[mine], axis=0, weights=weight[mine])
+            np.testing.assert_allclose(cut.points.centres[k], mean, atol=1e-4)
+    taken = cut_mean_graph(near, NEIGHBOURS, 3, 4, KEY, weight=weight)
+    labels, dense = (
+        taken.points.assignments,
+        mean_graph(graphs).toarray() * np.outer(weight, weight),
+    )
+
+    def cost(labels):
+        member = np.eye(3)[labels]
+        return 3.0 - np.sum(np.einsum("ik,ik->k", member, dense @ member) / (dense.sum(0) @ member))
+
+    assert taken.loss == pytest.approx(cost(labels), rel=1e-6)
+    links = dense @ np.eye(3)[labels]
+    for sample, other in np.argwhere(links > 0).tolist():
+        moved = labels.copy()
+        moved[sample] = other
+        assert cost(moved) > taken.loss - 1e-6

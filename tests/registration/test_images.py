@@ -164,11 +164,13 @@ def test_slant_and_then_place_are_upright(size, seed, shift):
     np.testing.assert_allclose(composed, expected, atol=0.03)
 
 
-@hypothesis.given(seeds, st.floats(0.5, 3.0), st.floats(-0.9, 0.9), st.sampled_from(FRAMES))
-def test_no_ink_is_lost(seed, stretch, shear, frame):
+@hypothesis.given(
+    seeds, st.floats(0.5, 3.0), st.floats(-0.9, 0.9), st.sampled_from(FRAMES), st.booleans()
+)
+def test_no_ink_is_lost(seed, stretch, shear, frame, is_wide):
     # Long and thin: at the wanted radius it would stick out.
     draw = np.random.default_rng(seed)
-    image = np.zeros((32, 32, 1), np.float32)
+    image = np.zeros((32, 48 if is_wide else 32, 1), np.float32)
     image[2:30, 15:17] = 1.0
     image[8:12, 4 : int(6 + 6 * stretch)] = draw.uniform(0.5, 1.0)
     if shear > 0:

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from diffclust import KMeans
+from diffclust.alignment import NoAlignment
+from diffclust.energies import TransformedDistance
+from diffclust.models import Clustering
 from diffclust.parallel import Data, data_mesh
-from diffclust.solvers import Status, bounded, lloyd_run
+from diffclust.solvers import Lloyd, Status, bounded, lloyd_run
+from diffclust.transforms import Identity
 
 SHAPE = (12, 12, 1)
 
@@ -20,6 +24,7 @@ SHAPE = (12, 12, 1)
 def small_sets(monkeypatch):
     """Bounds and sums that are kept for sets of any size."""
     monkeypatch.setattr(bounded, "_LEAST_WORK", 0)
+    monkeypatch.setattr(bounded, "LEAST_PASSES", 1)
     monkeypatch.setattr(lloyd_run, "_LARGE", 0)
 
 
@@ -130,6 +135,32 @@ def test_devices_share_it(read, monkeypatch, key):
         assert_same(result, plainly(model, images, monkeypatch, key=key), 1e-9)
 
 
+@pytest.mark.parametrize("change", ["offset", "outlier", "far and without weight"])
+def test_in_single_precision_others_decide_no_more_than_before(read, monkeypatch, key, change):
+    images = np.random.default_rng(9).normal(size=(600, *SHAPE)).astype("f4")
+    images += 5.0 * (change == "offset")
+    weight = np.ones(600)
+    if change != "offset":
+        images[5] *= 1000.0
+        weight[5] = change == "outlier"
+    model, settings = model_of(4, num_restarts=1), {"key": key, "sample_weight": weight}
+    settings["prototypes"] = images[[0, 1, 2, 5 if change == "outlier" else 3]]
+    result = model.fit(images, **settings)
+    # The sums of so far an image do not tell the loss.
+    assert bool(read) == (change != "outlier")
+    assert_same(result, plainly(model, images, monkeypatch, **settings), 1e-4)
+
+
+def test_coarse_samples_have_their_own(read, monkeypatch, key):
+    images = np.repeat(np.repeat(blobs(10, spread=1.0), 2, axis=1), 2, axis=2)
+    plain = Lloyd(TransformedDistance(Identity()), NoAlignment())
+    model = Clustering(8, plain, coarser=2, num_restarts=2, tolerance=0.0, max_passes=100)
+    with jax.enable_x64(True):
+        result = model.fit(images.astype("f8"), key=key)
+        assert read
+        assert_same(result, plainly(model, images.astype("f8"), monkeypatch, key=key), 1e-9)
+
+
 def test_ties_come_to_rest(read, key):
     """Copies of few images of whole numbers, many of them as near to one mean as to another."""
     draw = np.random.default_rng(8)
@@ -155,27 +186,28 @@ def test_where_bounds_do_not_help(read, key, changes):
 def test_bounds_hold_in_every_pass(seed, steps):
     """In float32, against distances in float64; clusters are the nearest but for rounding."""
     draw = np.random.default_rng(seed)
-    images = blobs(seed, count=96, noise=0.3)
+    images = blobs(seed, count=160, noise=0.3)
     model = model_of()
     solver = model.solver()
-    chunks = Data(jnp.asarray(images), chunk_size=96).level(1, solver.normalise)
+    chunks = Data(jnp.asarray(images), chunk_size=160).level(1, solver.normalise)
     bounds = bounded.bounds_for(solver, chunks, 8)
-    prototypes = jnp.asarray(images[draw.choice(96, 8, replace=False)])
+    prototypes = jnp.asarray(images[draw.choice(160, 8, replace=False)])
     state = solver.init(lloyd_run.clusters_of(solver, prototypes, ()))
-    memory = (solver.init_memory(96, 8, chunks.dtype),)
-    bounds.next_pass(state.learned, reads_all=True)
+    memory = (solver.init_memory(160, 8, chunks.dtype),)
     state, memory = lloyd_run.sum_over_chunks(solver, chunks, state, memory)
     for step in steps:
+        previous = state.learned
         state = solver.end_pass(state, keep=True)
         moved = state.learned.clusters.prototype + step * draw.normal(size=(8, *SHAPE)).astype("f4")
         learned = dataclasses.replace(
             state.learned, clusters=dataclasses.replace(state.learned.clusters, prototype=moved)
         )
         state = dataclasses.replace(state, learned=learned)
-        state, memory = bounds.next_pass(learned, reads_all=False)(state, iter(memory), report=None)
+        make = bounds.next_pass(bounded.NO_RESTS, learned, previous, np.inf)
+        state, memory = make(state, iter(memory), report=None)
         flat, centres = (np.asarray(x, float).reshape(len(x), -1) for x in (images, moved))
         squared = ((flat[:, None] - centres[None]) ** 2).sum(axis=2)
-        own, every = np.asarray(memory[0].cluster[:, 0]), np.arange(96)
+        own, every = np.asarray(memory[0].cluster[:, 0]), np.arange(160)
         upper, lower = np.asarray(memory[0].energy, float).T
         mine, rest = squared[every, own], squared.copy()
         rest[every, own] = np.inf
