@@ -1,6 +1,7 @@
 """What every aligner does and returns, and the aligners that move nothing."""
 
 import abc
+import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
@@ -212,6 +213,19 @@ class AbstractAligner(eqx.Module):
         Returns:
             The best clusters, ordered by energy.
         """
+
+
+def parts_of(aligner: AbstractAligner) -> dict[str, AbstractAligner]:
+    """The aligners that an aligner is composed of.
+
+    Args:
+        aligner: The aligner.
+
+    Returns:
+        Them by the names of its fields.
+    """
+    values = {field.name: getattr(aligner, field.name) for field in dataclasses.fields(aligner)}
+    return {name: part for name, part in values.items() if isinstance(part, AbstractAligner)}
 
 
 class AbstractWithCandidates(AbstractAligner):

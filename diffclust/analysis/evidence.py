@@ -78,7 +78,7 @@ def evidence_of(
     )
     learned = result.outcome.learned
     state, memory = sum_over_chunks(
-        solver, chunks, solver.init(learned.clusters), chunks.scatter(known)
+        solver.step, chunks, solver.init(learned.clusters), chunks.scatter(known)
     )
     run = LloydRun(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
     warps = warp_statistics(solver, chunks, run)

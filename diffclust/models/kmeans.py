@@ -45,7 +45,7 @@ from diffclust.solvers import (
     Start,
     Stopping,
 )
-from diffclust.solvers.bounded import numbers_seen
+from diffclust.solvers.bounded import numbers_kept
 from diffclust.solvers.lloyd_run import state_template
 from diffclust.transforms import (
     AbstractSpatialTransform,
@@ -213,8 +213,8 @@ class KMeans(AbstractPrototypeModel):
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
         """Also what passes know of samples that they do not read."""
-        seen = numbers_seen(shape[0], math.prod(shape[1:]), self.num_clusters)
-        return super().state_bytes(shape) + 4 * seen * shape[0]
+        kept = numbers_kept(shape[0], math.prod(shape[1:]), self.num_clusters)
+        return super().state_bytes(shape) + 4 * kept * shape[0]
 
     def family(self) -> AbstractPrototypeFamily:
         """Means."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 
 from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Descent
+from diffclust.alignment.base import parts_of
 from diffclust.energies import (
     AbstractPairEnergy,
     AbstractSampleEnergy,
@@ -255,9 +256,8 @@ def _longer(aligner: AbstractAligner) -> AbstractAligner:
         *first, last = aligner.stages
         last = dataclasses.replace(last, steps=max(last.steps, _FINAL_STEPS))
         return dataclasses.replace(aligner, stages=(*first, last))
-    values = {field.name: getattr(aligner, field.name) for field in dataclasses.fields(aligner)}
-    parts = {name: part for name, part in values.items() if isinstance(part, AbstractAligner)}
-    return dataclasses.replace(aligner, **{name: _longer(part) for name, part in parts.items()})
+    parts = {name: _longer(part) for name, part in parts_of(aligner).items()}
+    return dataclasses.replace(aligner, **parts)
 
 
 def _filled(prototypes: Array) -> Array:

@@ -12,6 +12,7 @@ from jaxtyping import Float, PyTree
 
 from diffclust._validation import some
 from diffclust.alignment import AbstractAligner
+from diffclust.alignment.base import parts_of
 from diffclust.energies import AbstractReduction
 from diffclust.image_source import ImageSource
 from diffclust.parallel.chunks import largest_read
@@ -193,11 +194,9 @@ def _following_all(aligner: AbstractAligner, count: int) -> AbstractAligner:
     """An aligner that follows all clusters to the end, as far as its settings go."""
     if aligner.num_candidates(count) >= count:
         return aligner
-    changes: dict[str, Any] = {}
-    for field in dataclasses.fields(aligner):
-        value = getattr(aligner, field.name)
-        if isinstance(value, AbstractAligner):
-            changes[field.name] = _following_all(value, count)
-        elif field.name == "candidates":
-            changes[field.name] = count
+    changes: dict[str, Any] = {
+        name: _following_all(part, count) for name, part in parts_of(aligner).items()
+    }
+    if "candidates" in {field.name for field in dataclasses.fields(aligner)}:
+        changes["candidates"] = count
     return dataclasses.replace(aligner, **changes)

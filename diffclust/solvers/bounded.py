@@ -1,9 +1,12 @@
 """Passes of plain K-means that read only the samples whose cluster is in doubt.
 
-The squared distance of a sample and a centre is ‖p - q‖² + ‖r - s‖², with p and q what a few
-orthonormal axes see of them, r and s what is left. By Cauchy and Schwarz ‖r - s‖² lies between
+The squared distance of a sample and a centre is ‖p - q‖² + ‖r - s‖², with p and q their projections
+on a few orthonormal axes, r and s what is left. By Cauchy and Schwarz ‖r - s‖² lies between
 (‖r‖ - ‖s‖)² and (‖r‖ + ‖s‖)². Where the own cluster's upper bound is below the lower bounds of all
 others, a sample stays where it is, and is not read.
+
+References:
+    Hamerly (2010), Making k-means even faster, for bounds that move with the centres.
 """
 
 import dataclasses
@@ -19,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from diffclust.alignment import NoAlignment
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import HardMinimum, TransformedDistance
-from diffclust.linalg import product
+from diffclust.linalg import leading_eigenvectors, product
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.prototypes import Learned, MeanImages
 from diffclust.solvers.base import Memory
@@ -44,56 +47,57 @@ _SAMPLES, _NUMBERS = 512, 2**24
 _BLOCKS = 16
 """Parts of a chunk, of which as many are read as samples in doubt fill."""
 
-_MOST_READ, _LONGEST_REST = 0.25, 16
-"""Share of the samples read above which two passes read all samples, then four, and so on up to
-the latter."""
+_MOST_READ, _LONGEST_BACKOFF = 0.25, 16
+"""Share of the samples read above which two passes are made without bounds, then four, and so on up
+to the latter."""
 
-Rests = tuple[int, int]
-"""Passes to come that read all samples, and how many these were when there last were any, or 1."""
+Backoff = tuple[int, int]
+"""Passes to come that are made without bounds, and how many these were when there last were any, or
+1."""
 
-NO_RESTS: Rests = (0, 1)
+NO_BACKOFF: Backoff = (0, 1)
 
 _FARTHEST = 100.0
-"""Squared distance of the middle from zero, in mean squared distances of samples from it, and these
-in mean losses, above which sums do not tell the loss any more."""
+"""Squared norm of the mean, in mean squared distances of samples from it, and these in mean losses,
+above which sums do not tell the loss any more."""
 
 
-class Axes(eqx.Module):
-    """Orthonormal axes through the middle of the samples.
+class PrincipalAxes(eqx.Module):
+    """The mean of some samples, and their leading principal axes.
 
     Attributes:
-        centre: The mean of some samples.
-        axes: Columns.
+        mean: The mean.
+        axes: Orthonormal columns.
     """
 
-    centre: Float[Array, " numbers"]
+    mean: Float[Array, " numbers"]
     axes: Float[Array, "numbers axes"]
 
-    def seen(
+    def project(
         self, rows: Float[Array, "n *shape"]
     ) -> tuple[Float[Array, "n coordinates"], Float[Array, " n"]]:
-        """Coordinates along the axes, and last the norm of what they do not see.
+        """Coordinates along the axes, and last the norm of the remainder.
 
         Args:
             rows: Samples or centres.
 
         Returns:
             Coordinates, the last of which is too large by no more than rounding, and squared norms
-            about the middle.
+            about the mean.
         """
         rows = rows.reshape(rows.shape[0], -1)
-        along = product(rows, self.axes) - product(self.centre, self.axes)[None]
-        squared = jnp.sum((rows - self.centre[None]) ** 2, axis=1)
+        along = product(rows, self.axes) - product(self.mean, self.axes)[None]
+        squared = jnp.sum((rows - self.mean[None]) ** 2, axis=1)
         left = jnp.maximum(squared - jnp.sum(along**2, axis=1), 0.0)
         left = jnp.sqrt(left + _rounding(rows))
         return jnp.column_stack([along, left]), squared
 
 
-class Seen(eqx.Module):
+class Projected(eqx.Module):
     """What a pass knows of samples that it does not read.
 
     Attributes:
-        coordinates: As `Axes.seen` has them.
+        coordinates: As `PrincipalAxes.project` has them.
         rounding: By how much distances may differ and change places through rounding.
     """
 
@@ -110,15 +114,15 @@ class BoundedLloyd(eqx.Module):
     Attributes:
         solver: The algorithm whose sums and assignments these are.
         axes: The axes.
-        square: Σ of the weighted squared norms of all samples about the middle, by which the loss
+        square: Σ of the weighted squared norms of all samples about the mean, by which the loss
             follows from the sums of the clusters.
         drift: How far each prototype has moved since the memory was made; infinite if not known.
         centres: Coordinates of the prototypes.
-        squared: Their squared norms about the middle.
+        squared: Their squared norms about the mean.
     """
 
     solver: Lloyd
-    axes: Axes
+    axes: PrincipalAxes
     square: Scalar
     drift: Float[Array, " clusters"]
     centres: Float[Array, "clusters coordinates"]
@@ -131,21 +135,18 @@ class BoundedLloyd(eqx.Module):
         memory: Memory,
         *,
         axis_name: str | None = None,
-        incremental: bool = True,
     ) -> tuple[tuple[LloydState, Count], Memory]:
         """Moves the samples of a chunk that another cluster is nearer to.
 
         Args:
             carry: The state, with the sums of the last pass, and how many samples were read.
-            batch: A chunk of samples, each with its `Seen`.
+            batch: A chunk of samples, each with its `Projected`.
             memory: Their memory.
             axis_name: Name of a mapped device axis over which sums are added, or None.
-            incremental: Always; what is the same for all samples is not added again.
 
         Returns:
             The carry and the memory.
         """
-        assert incremental
         state, read = carry
         learned, own = state.learned, memory.cluster[:, 0]
         cluster, energy, number = self._nearest(learned, batch, memory)
@@ -169,9 +170,9 @@ class BoundedLloyd(eqx.Module):
         First the old bounds, by as much wider as the prototypes have moved (Hamerly); where these
         leave it open, the axes; where these do too, the samples.
         """
-        samples, seen = batch.samples
+        samples, projected = batch.samples
         own, prototypes = memory.cluster[:, 0], learned.clusters.prototype
-        rounding = seen.rounding + jnp.max(_rounding(prototypes))
+        rounding = projected.rounding + jnp.max(_rounding(prototypes))
         spare = 8.0 * jnp.finfo(rounding.dtype).eps
         widest, second = jax.lax.top_k(self.drift, 2)[0]
         others = jnp.where(self.drift == widest, second, widest)
@@ -187,7 +188,7 @@ class BoundedLloyd(eqx.Module):
 
         def by_axes(bounds: Array, index: Array) -> Array:
             rows, mine, spare = (
-                x.at[index].get(mode="clip") for x in (seen.coordinates, own, rounding)
+                x.at[index].get(mode="clip") for x in (projected.coordinates, own, rounding)
             )
             norms = jnp.sum(rows**2, axis=1)
             least = norms[:, None] + squared[None] - 2.0 * product(rows, centres.T)
@@ -200,7 +201,7 @@ class BoundedLloyd(eqx.Module):
             return bounds.at[index].set(jnp.stack([near, far], axis=1), mode="drop")
 
         def by_samples(known: tuple[Array, Array], index: Array) -> tuple[Array, Array]:
-            given = samples, own, rounding, seen.coordinates
+            given = samples, own, rounding, projected.coordinates
             some, mine, spare, rows = (x.at[index].get(mode="clip") for x in given)
             best = self.solver.assign(learned, some, None)
             (first, second), (least, next_) = best.cluster.T, best.energy.T
@@ -230,9 +231,9 @@ class BoundedLloyd(eqx.Module):
             The tally. Of the energies the sum alone is right, and margins are missing.
         """
         rows = state.learned.clusters.prototype
-        centres = rows.reshape(rows.shape[0], -1) - self.axes.centre[None]
+        centres = rows.reshape(rows.shape[0], -1) - self.axes.mean[None]
         count, sums = state.tally.count, state.statistics.image.reshape(centres.shape)
-        sums = sums - count[:, None] * self.axes.centre[None]
+        sums = sums - count[:, None] * self.axes.mean[None]
         share = self.square * count / jnp.sum(count)
         energy = share + jnp.sum(centres * (count[:, None] * centres - 2.0 * sums), axis=1)
         return dataclasses.replace(state.tally, energy=energy)
@@ -240,29 +241,29 @@ class BoundedLloyd(eqx.Module):
 
 @dataclasses.dataclass(eq=False)
 class Bounds:
-    """Passes over samples of which the axes see enough.
+    """Passes over samples that are told apart by a few axes.
 
     Attributes:
         solver: The algorithm.
         axes: The axes.
         square: As `BoundedLloyd` has it.
-        chunks: The data, each sample with its `Seen`.
+        chunks: The data, each sample with its `Projected`.
         read: How many samples the last pass has read; None where it read all.
     """
 
     solver: Lloyd
-    axes: Axes
+    axes: PrincipalAxes
     square: Array
     chunks: Chunks
     read: int | None = None
 
     def next_pass(
-        self, rests: Rests, learned: Learned, previous: Learned, loss: float
+        self, backoff: Backoff, learned: Learned, previous: Learned, loss: float
     ) -> Reassign | None:
         """The next pass; to be asked before each that is not the first of a run.
 
         Args:
-            rests: What `rests` gave after the last pass.
+            backoff: What `next_backoff` gave after the last pass.
             learned: The prototypes under which it assigns.
             previous: Those of the pass before, or, after a refill, the same.
             loss: The loss of the pass before.
@@ -271,27 +272,27 @@ class Bounds:
             A pass; None where it reads all samples.
         """
         self.read = None
-        if rests[0] > 0 or loss * _FARTHEST < float(self.square):
+        if backoff[0] > 0 or loss * _FARTHEST < float(self.square):
             return None
         now, before = learned.clusters.prototype, previous.clusters.prototype
         lloyd = BoundedLloyd(self.solver, self.axes, self.square, *_drift(self.axes, now, before))
         return functools.partial(self._sums, lloyd)
 
-    def rests(self, before: Rests) -> Rests:
-        """How many passes are to read all samples, after the last one.
+    def next_backoff(self, backoff: Backoff) -> Backoff:
+        """How many passes are to be made without bounds, after the last one.
 
         Args:
-            before: What this was before that pass.
+            backoff: The same before that pass.
 
         Returns:
             None, unless it read many; then two, four and so on.
         """
-        left, last = before
+        left, last = backoff
         if self.read is None:
             return max(0, left - 1), last
         if self.read <= _MOST_READ * self.chunks.num_samples:
-            return NO_RESTS
-        longer = min(2 * last, _LONGEST_REST)
+            return NO_BACKOFF
+        longer = min(2 * last, _LONGEST_BACKOFF)
         return longer, longer
 
     def _sums(
@@ -302,25 +303,29 @@ class Bounds:
         report: Callable[[int, int], None] | None,
     ) -> tuple[LloydState, tuple[Memory, ...]]:
         none = self.chunks.replicate(jax.device_put(np.int32(0)))
-        settings = {"incremental": True, "report": report}
-        carry, rows = sum_over_chunks(lloyd, self.chunks, (state, none), memory, **settings)
+        carry = state, none
+        carry, rows = sum_over_chunks(lloyd.step, self.chunks, carry, memory, report=report)
         state, read = carry
         self.read = int(read)
         return dataclasses.replace(state, tally=lloyd.totals(state)), rows
 
 
 @jax.jit
-def _drift(axes: Axes, now: Array, before: Array) -> tuple[Array, Array, Array]:
-    """How far prototypes have moved, rounded up, and what the axes see of them."""
+def _drift(axes: PrincipalAxes, now: Array, before: Array) -> tuple[Array, Array, Array]:
+    """How far prototypes have moved, rounded up, and their projections."""
     squares = jnp.sum((now - before).reshape(now.shape[0], -1) ** 2, axis=1)
     drift = jnp.sqrt(squares) * (1.0 + 64.0 * jnp.finfo(now.dtype).eps)
     # After a refill it is not known.
     drift = jnp.where(jnp.any(drift > 0), drift, jnp.inf)
-    return drift, *axes.seen(now)
+    return drift, *axes.project(now)
 
 
-def numbers_seen(num_samples: int, size: int, num_clusters: int) -> int:
-    """How many numbers a pass with bounds holds of each sample, beside the sample.
+def _num_axes(size: int) -> int:
+    return min(_MOST_AXES, size // 5)
+
+
+def numbers_kept(num_samples: int, size: int, num_clusters: int) -> int:
+    """How many numbers passes with bounds keep of each sample, beside the sample.
 
     Args:
         num_samples: N.
@@ -333,7 +338,7 @@ def numbers_seen(num_samples: int, size: int, num_clusters: int) -> int:
     work = num_samples * size * (num_clusters + _READING)
     if size < _FEWEST_NUMBERS or size > num_samples or work < _LEAST_WORK:
         return 0
-    return min(_MOST_AXES, size // 5) + 2
+    return _num_axes(size) + 2
 
 
 def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | None:
@@ -352,22 +357,22 @@ def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | Non
     if not _is_plain(solver, chunks) or num_clusters < 2 or jax.default_backend() != "cpu":
         return None
     (leaf,), count = jax.tree.leaves(chunks.sample), chunks.num_samples
-    if not numbers_seen(count, leaf.size, num_clusters):
+    if not numbers_kept(count, leaf.size, num_clusters):
         return None
     weight = chunks.weights[:count].astype(np.float64)
     counted = np.flatnonzero(weight)
     several = min(_SAMPLES, max(2, _NUMBERS // leaf.size))
     some = chunks.gather(counted[:: -(-len(counted) // several)])
-    axes = chunks.replicate(chunks.broadcast(_principal(some)))
-    seen = [chunks.map(_seen, axes, batch.samples) for batch in chunks.batches]
-    squares = chunks.collect([squared for _, squared in seen])
-    middle = float(np.sum(np.square(axes.centre, dtype=np.float64)))
+    axes = chunks.replicate(chunks.broadcast(_principal_axes(some)))
+    projected = [chunks.map(_projected, axes, batch.samples) for batch in chunks.batches]
+    squares = chunks.collect([squared for _, squared in projected])
+    offset = float(np.sum(np.square(axes.mean, dtype=np.float64)))
     square = np.dot(weight, squares)
-    if middle * weight.sum() > _FARTHEST * square:
+    if offset * weight.sum() > _FARTHEST * square:
         return None
     batches = tuple(
         Batch((batch.samples, rows), batch.weight)
-        for batch, (rows, _) in zip(chunks.batches, seen, strict=True)
+        for batch, (rows, _) in zip(chunks.batches, projected, strict=True)
     )
     square = chunks.replicate(jax.device_put(np.asarray(square, chunks.dtype)))
     return Bounds(solver, axes, square, dataclasses.replace(chunks, batches=batches))
@@ -388,21 +393,21 @@ def _is_plain(solver: Lloyd, chunks: Chunks) -> bool:
     )
 
 
-def _principal(samples: np.ndarray) -> Axes:
-    """The mean of some samples, and their leading principal axes."""
+def _principal_axes(samples: np.ndarray) -> PrincipalAxes:
     rows = samples.reshape(len(samples), -1).astype(np.float64)
-    count = min(_MOST_AXES, rows.shape[1] // 5, len(rows) - 1)
-    centre = rows.mean(axis=0)
-    rows = rows - centre
+    mean = rows.mean(axis=0)
+    rows = rows - mean
     # Of few samples of many numbers the small product.
-    _, vectors = np.linalg.eigh(rows @ rows.T)
-    axes, _ = np.linalg.qr(rows.T @ vectors[:, ::-1][:, :count])
-    return Axes(*jax.device_put((centre.astype(samples.dtype), axes.astype(samples.dtype))))
+    _, vectors = leading_eigenvectors(rows @ rows.T, min(_num_axes(rows.shape[1]), len(rows) - 1))
+    axes, _ = np.linalg.qr(rows.T @ vectors)
+    return PrincipalAxes(*jax.device_put((mean.astype(samples.dtype), axes.astype(samples.dtype))))
 
 
-def _seen(axes: Axes, samples: Float[Array, "n *shape"]) -> tuple[Seen, Float[Array, " n"]]:
-    coordinates, squared = axes.seen(samples)
-    return Seen(coordinates, _rounding(samples)), squared
+def _projected(
+    axes: PrincipalAxes, samples: Float[Array, "n *shape"]
+) -> tuple[Projected, Float[Array, " n"]]:
+    coordinates, squared = axes.project(samples)
+    return Projected(coordinates, _rounding(samples)), squared
 
 
 def _rounding(rows: Float[Array, "n *shape"]) -> Float[Array, " n"]:

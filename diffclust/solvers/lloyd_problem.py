@@ -19,7 +19,6 @@ from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import bounded
 from diffclust.solvers.assign import assignment_of, memberships_of
 from diffclust.solvers.base import Memory
-from diffclust.solvers.bounded import NO_RESTS, Bounds, Rests, bounds_for
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_run import (
@@ -100,7 +99,7 @@ class LloydFit:
         restart: Restarts that are done.
         losses: Their final losses.
         history: The loss of every pass of the run in progress; None between two runs.
-        rests: Passes of the run that are to read all samples; see `Bounds.rests`.
+        backoff: Passes of the run that are to be made without bounds; see `solvers.bounded`.
         round: Moves accepted, or rounds of penalty learning done.
         attempt: The proposed move that is tried, or that is next.
         gains: For each cluster what its trial split would save; None where it was not tried, or is
@@ -122,7 +121,7 @@ class LloydFit:
     restart: int = eqx.field(static=True, default=0)
     losses: tuple[float, ...] = eqx.field(static=True, default=())
     history: tuple[float, ...] | None = eqx.field(static=True, default=None)
-    rests: Rests = eqx.field(static=True, default=NO_RESTS)
+    backoff: bounded.Backoff = eqx.field(static=True, default=bounded.NO_BACKOFF)
     round: int = eqx.field(static=True, default=0)
     attempt: int = eqx.field(static=True, default=0)
     gains: tuple[float | None, ...] = eqx.field(static=True, default=())
@@ -170,7 +169,7 @@ class LloydProblem(AbstractProblem):
         self.solver, self.plan, self.start = solver, plan, start
         self._num_restarts = plan.num_restarts if start is None else 1
         self._last_stage = "refine" if plan.coarsening > 1 else "done"
-        self._bounds: tuple[Chunks, Bounds | None] | None = None
+        self._bounds: tuple[Chunks, bounded.Bounds | None] | None = None
 
     def _pixels(self, data: Data) -> float:
         """The pixels behind one of a coarse sample: energies are so many times less there.
@@ -246,21 +245,20 @@ class LloydProblem(AbstractProblem):
         lloyd, rows, history, previous = after
         in_run = {"state": lloyd, "memory": PerSample(rows), "previous": previous}
         if len(history) > bounded.LEAST_PASSES and self._bounds is not None and self._bounds[1]:
-            in_run["rests"] = self._bounds[1].rests(fit.rests)
+            in_run["backoff"] = self._bounds[1].next_backoff(fit.backoff)
         return _state(replace(fit, history=history, **in_run))
 
     def _reassign(self, chunks: Chunks, learned: Learned, fit: LloydFit) -> Reassign | None:
         """A pass that leaves most samples unread, where there is one; none of a run's first is."""
-        is_late = fit.history is not None and len(fit.history) >= bounded.LEAST_PASSES
-        if not is_late or not keeps_sums(self.solver, chunks):
+        if fit.history is None or len(fit.history) < bounded.LEAST_PASSES:
             return None
         if self._bounds is None or self._bounds[0] is not chunks:
-            self._bounds = chunks, bounds_for(self.solver, chunks, self.plan.num_clusters)
-        assert fit.previous is not None
-        assert fit.history is not None
+            given = self.solver, chunks, self.plan.num_clusters
+            self._bounds = chunks, bounded.bounds_for(*given) if keeps_sums(*given[:2]) else None
         if self._bounds[1] is None:
             return None
-        return self._bounds[1].next_pass(fit.rests, learned, fit.previous, fit.history[-1])
+        assert fit.previous is not None
+        return self._bounds[1].next_pass(fit.backoff, learned, fit.previous, fit.history[-1])
 
     def _report(self, callback: Callback, fit: LloydFit) -> Report:
         in_restart, history = fit.stage == "restarts", fit.history or ()
@@ -309,7 +307,7 @@ class LloydProblem(AbstractProblem):
                 clusters = with_rows(clusters, both, fit.children.take(split))
             state = solver.init(clusters, run.learned.objective)
         given = {"state": state, "memory": memory, "best": best}
-        return replace(fit, history=(), rests=NO_RESTS, **given)
+        return replace(fit, history=(), backoff=bounded.NO_BACKOFF, **given)
 
     def _restart_key(self, fit: LloydFit) -> Key:
         return split_key(key_of(fit.key), self._num_restarts, fit.restart)

@@ -85,28 +85,26 @@ samples and the loss, but neither energies nor margins."""
 
 
 def sum_over_chunks(
-    solver: Any,
+    step: Callable,
     chunks: Chunks,
     state: PyTree,
     memory: Iterator[Memory] | Sequence[Memory],
     *,
-    incremental: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Any, tuple[Memory, ...]]:
     """Steps over all chunks.
 
     Args:
-        solver: A `Lloyd`, or what has such a step.
+        step: As `Lloyd.step`.
         chunks: The data.
         state: A state with empty sums, or with those of the last pass.
         memory: Memory of each chunk.
-        incremental: Whether the state's statistics are those of the last pass; see `Lloyd.step`.
         report: Called with chunks done and chunks in all, or None.
 
     Returns:
         The state with all sums, and the new memory.
     """
-    step, new = eqx.Partial(solver.step, incremental=incremental), []
+    new = []
     for number, (batch, past) in enumerate(zip(chunks.batches, memory, strict=True)):
         state, present = chunks.step(step, state, batch, past)
         new.append(present)
@@ -196,8 +194,8 @@ def run_pass(
     released = (past.pop(0) for _ in range(len(past)))
     chunk_done, keep = report and functools.partial(report, learned), keeps_sums(solver, chunks)
     # The first pass counts afresh: the memory may be of other sums than the state's.
-    incremental = keep and iteration > 0
-    whole = functools.partial(sum_over_chunks, solver, chunks, incremental=incremental)
+    step = eqx.Partial(solver.step, incremental=keep and iteration > 0)
+    whole = functools.partial(sum_over_chunks, step, chunks)
     summed, memory = (reassign or whole)(state, released, report=chunk_done)
     tally, loss = summed.tally, _finite_loss(summed.tally, iteration)
     history = (*history, loss)

@@ -56,7 +56,7 @@ def blobs(seed, count=400, clusters=8, spread=0.7, offset=0.0, noise=0.05):
 def plainly(model, images, monkeypatch, **settings):
     """The same fit without bounds."""
     with monkeypatch.context() as patch:
-        patch.setattr("diffclust.solvers.lloyd_problem.bounds_for", lambda *_: None)
+        patch.setattr("diffclust.solvers.bounded.bounds_for", lambda *_: None)
         return model.fit(images, **settings)
 
 
@@ -194,7 +194,7 @@ def test_bounds_hold_in_every_pass(seed, steps):
     prototypes = jnp.asarray(images[draw.choice(160, 8, replace=False)])
     state = solver.init(lloyd_run.clusters_of(solver, prototypes, ()))
     memory = (solver.init_memory(160, 8, chunks.dtype),)
-    state, memory = lloyd_run.sum_over_chunks(solver, chunks, state, memory)
+    state, memory = lloyd_run.sum_over_chunks(solver.step, chunks, state, memory)
     for step in steps:
         previous = state.learned
         state = solver.end_pass(state, keep=True)
@@ -203,7 +203,7 @@ def test_bounds_hold_in_every_pass(seed, steps):
             state.learned, clusters=dataclasses.replace(state.learned.clusters, prototype=moved)
         )
         state = dataclasses.replace(state, learned=learned)
-        make = bounds.next_pass(bounded.NO_RESTS, learned, previous, np.inf)
+        make = bounds.next_pass(bounded.NO_BACKOFF, learned, previous, np.inf)
         state, memory = make(state, iter(memory), report=None)
         flat, centres = (np.asarray(x, float).reshape(len(x), -1) for x in (images, moved))
         squared = ((flat[:, None] - centres[None]) ** 2).sum(axis=2)

@@ -249,7 +249,7 @@ def test_step_over_devices_is_the_step(solver: Lloyd, mapped: Callable) -> None:
     assert jax.device_count() == 4
     chunks = prepared(solver, blobs(16), 16, np.linspace(0.5, 2, 16))
     state, memory = started(solver, chunks, blobs(16)[:3])
-    expected, (remembered,) = sum_over_chunks(solver, chunks, state, memory)
+    expected, (remembered,) = sum_over_chunks(solver.step, chunks, state, memory)
     result = mapped(functools.partial(step, solver), state, chunks.batches[0], memory[0])
     chex.assert_trees_all_close(result, (expected, remembered), rtol=1e-4, atol=1e-5)
 
@@ -259,7 +259,7 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
     samples, weight = blobs(64), np.linspace(0.0, 2.0, 64)
     chunks = prepared(PLAIN, samples, 64, weight)
     state, memory = started(PLAIN, chunks, samples[:3])
-    passed, memory = sum_over_chunks(PLAIN, chunks, state, memory)
+    passed, memory = sum_over_chunks(PLAIN.step, chunks, state, memory)
     # Some samples are said to have been elsewhere, as if they had changed since.
     was = np.asarray(memory[0].cluster[:, 0]).copy()
     was[:moving] = (was[:moving] + 1) % 3
@@ -274,8 +274,9 @@ def test_kept_sums_are_the_sums_counted_anew(moving: int) -> None:
         jnp.asarray(count),
     )
     kept = eqx.tree_at(lambda s: s.statistics, state, before)
-    expected, _ = sum_over_chunks(PLAIN, chunks, state, (past,))
-    result, _ = sum_over_chunks(PLAIN, chunks, kept, (past,), incremental=True)
+    expected, _ = sum_over_chunks(PLAIN.step, chunks, state, (past,))
+    incremental = eqx.Partial(PLAIN.step, incremental=True)
+    result, _ = sum_over_chunks(incremental, chunks, kept, (past,))
     chex.assert_trees_all_close(result, expected, rtol=1e-5, atol=1e-4)
 
 
