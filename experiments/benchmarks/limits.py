@@ -107,7 +107,7 @@ def of_lloyd(model, images):
     memory = tuple(solver.init_memory(chunks.size, 10, prototype.dtype) for _ in chunks.batches)
 
     def run():
-        return eqx.filter(sum_over_chunks(solver, chunks, state, memory), eqx.is_array)
+        return eqx.filter(sum_over_chunks(solver.step, chunks, state, memory), eqx.is_array)
 
     energy, aligner, one = solver.energy, solver.aligner, prototype[0]
     prepared = aligner.prepare(energy, clusters, None)

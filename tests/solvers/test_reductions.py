@@ -395,7 +395,7 @@ def test_both_halves_of_a_split_have_the_price_of_their_cluster() -> None:
     clusters = Clusters(jnp.asarray(samples[:K]), jnp.zeros((K, 0)))
     state = eqx.filter_jit(solver.init)(clusters, Balanced(jnp.asarray([5.0, 0.0, -5.0])))
     memory = (solver.init_memory(chunks.own_size, K, jnp.dtype("float32")),)
-    state, memory = sum_over_chunks(solver, chunks, state, memory)
+    state, memory = sum_over_chunks(solver.step, chunks, state, memory)
     run = LloydRun(state.learned, PerSample(memory), state.tally, (0.0,), Status.LOSS)
     for cluster in range(K):
         members = samples[cluster::K]
