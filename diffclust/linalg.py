@@ -34,6 +34,10 @@ def product(*factors: Float[Array, "..."]) -> Float[Array, "..."]:
     return reduce(partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST), factors)
 
 
+einsum = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+"""Sums of products by Einstein's convention, in full precision on every device."""
+
+
 def first_minimum(values: Float[Array, " n"]) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """The index of the least value, and the value; of several the first, or the first NaN.
 

@@ -19,21 +19,6 @@ from diffclust.types import Image, Points
 Boundary = Literal["zero", "edge", "reflect"]
 """What lies outside the image: black, the nearest pixel, or the image mirrored at its border."""
 
-BOUNDARIES: tuple[Boundary, ...] = ("zero", "edge", "reflect")
-
-
-def check_boundary(boundary: str) -> None:
-    """Refuses what is not one of `BOUNDARIES`.
-
-    Args:
-        boundary: What lies outside the image.
-
-    Raises:
-        ValueError: If it is anything else.
-    """
-    if boundary not in BOUNDARIES:
-        raise ValueError(f"boundary must be one of {BOUNDARIES}, not {boundary!r}")
-
 
 def pixel_grid(height: int, width: int, dtype: jnp.dtype | None = None) -> Points:
     """The centres of the pixels as points in [-1, 1]².

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -6,15 +8,15 @@ import pytest
 import scipy.ndimage
 
 from diffclust.sampling import (
-    BOUNDARIES,
+    Boundary,
     bilinear_sample,
     block_means,
-    check_boundary,
     low_pass,
     pixel_grid,
     set_apart,
     to_pixels,
 )
+from diffclust.transforms import Affine
 
 SCIPY_MODES = {"zero": "grid-constant", "edge": "nearest", "reflect": "reflect"}
 
@@ -46,7 +48,7 @@ def test_edges_are_minus_one_and_one_at_any_resolution() -> None:
         np.testing.assert_allclose(rows, [-0.5, height - 0.5])
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("boundary", get_args(Boundary))
 def test_samples_agree_with_scipy(boundary: str, image: np.ndarray) -> None:
     # Three canvases wide, so that a reflected image is reflected again.
     points = np.random.default_rng(1).uniform(-3.2, 3.2, (2, 20, 15)).astype(np.float32)
@@ -66,7 +68,7 @@ def test_samples_agree_with_scipy(boundary: str, image: np.ndarray) -> None:
     np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("boundary", get_args(Boundary))
 def test_pixel_grid_gives_the_image_back(boundary: str, image: np.ndarray) -> None:
     result = sample(image, np.asarray(pixel_grid(7, 10)), boundary)
     np.testing.assert_allclose(result, image, atol=1e-5)
@@ -88,7 +90,7 @@ def test_zero_fades_over_one_pixel() -> None:
     np.testing.assert_allclose(result[:, 0], [1.0, 0.5, 0.25, 0.0, 0.0], atol=1e-6)
 
 
-@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("boundary", get_args(Boundary))
 def test_nan_coordinates_give_nan_there_alone(boundary: str, image: np.ndarray) -> None:
     points = np.zeros((2, 6), np.float32)
     points[0, 1] = points[1, 2] = np.nan
@@ -169,10 +171,8 @@ def test_low_pass_without_a_filter() -> None:
 
 
 def test_unknown_boundaries_are_refused() -> None:
-    for boundary in BOUNDARIES:
-        check_boundary(boundary)
-    with pytest.raises(ValueError, match="boundary must be one of .*'zero'.* not 'wrap'"):
-        check_boundary("wrap")
+    with pytest.raises(TypeError, match="parameter 'boundary'"):
+        Affine(boundary="wrap")
 
 
 def test_block_means_are_means_over_blocks_of_a_black_surrounding():

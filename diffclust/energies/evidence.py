@@ -11,8 +11,6 @@ of neighbouring pixels are correlated, so the noise counts as many independent p
 covariance's participation ratio says, not as many as there are.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,9 +18,8 @@ from jaxtyping import Array, Float
 
 from diffclust._renamed import renamed_keywords
 from diffclust.energies.base import AbstractPairEnergy
+from diffclust.linalg import einsum
 from diffclust.types import Scalar
-
-_einsum = partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class FitStatistics(eqx.Module):
@@ -75,28 +72,34 @@ def quadratic_forms(energy: AbstractPairEnergy) -> Float[Array, "terms params pa
     return 0.5 * jax.hessian(energy.penalties)(at)
 
 
-def effective_pixels(residuals: Float[Array, "n pixels"]) -> Scalar:
+def effective_pixels(
+    residuals: Float[Array, "n pixels"], weights: Float[Array, " n"] | None = None
+) -> Scalar:
     """The participation ratio (tr C)² / tr C² of the residuals' second moments C.
 
     Args:
         residuals: One row a sample, of several clusters; at least two.
+        weights: What each sample counts; one where they are not given.
 
     Returns:
         A number between 1 and the number of pixels: how many independent pixels of equal variance
         would vary as much.
     """
     gram = jnp.matmul(residuals, residuals.T, precision=jax.lax.Precision.HIGHEST)
-    count = residuals.shape[0]
-    energy = jnp.trace(gram) / count
+    dtype, norms = residuals.dtype, jnp.diagonal(gram)
+    weights = jnp.ones_like(norms) if weights is None else weights / jnp.max(weights)
+    energy = weights @ norms / jnp.sum(weights)
     # Pairs of different samples: a sample's product with itself is biased upwards.
-    crossed = (jnp.sum(gram**2) - jnp.sum(jnp.diagonal(gram) ** 2)) / max(count * (count - 1), 1)
-    most = jnp.asarray(residuals.shape[1], dtype=residuals.dtype)
-    return jnp.clip(energy**2 / jnp.maximum(crossed, jnp.finfo(residuals.dtype).tiny), 1.0, most)
+    pairs = jnp.outer(weights, weights) * (1.0 - jnp.eye(len(norms), dtype=dtype))
+    tiny = jnp.finfo(dtype).tiny
+    crossed = jnp.sum(pairs * gram**2) / jnp.maximum(jnp.sum(pairs), tiny)
+    most = jnp.asarray(residuals.shape[1], dtype=dtype)
+    return jnp.clip(energy**2 / jnp.maximum(crossed, tiny), 1.0, most)
 
 
 def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array]:
     """Precision matrices of the warps of each cluster: of the prior and of the posterior."""
-    prior = _einsum("kt,tij->kij", given.precision, fit.forms)
+    prior = einsum("kt,tij->kij", given.precision, fit.forms)
     return prior, fit.hessian / given.noise + prior
 
 
@@ -134,8 +137,8 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
     """
     covariance = jnp.linalg.inv(_precisions(fit, given)[1])
-    uncertainty = _einsum("kij,kji->k", fit.hessian, covariance)
-    sizes = fit.sizes + fit.count[:, None] * _einsum("tij,kji->kt", fit.forms, covariance)
+    uncertainty = einsum("kij,kji->k", fit.hessian, covariance)
+    sizes = fit.sizes + fit.count[:, None] * einsum("tij,kji->kt", fit.forms, covariance)
     total = jnp.sum(fit.count)
     noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
     values = jnp.linalg.eigvalsh(fit.forms)

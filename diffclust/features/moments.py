@@ -64,13 +64,12 @@ def checked_features(
 
 
 def equal_chunks(
-    features: Any, name: str, *, size: int | None = None, weight: np.ndarray | None = None
+    features: Any, *, size: int | None = None, weight: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Cuts features into chunks of one size, so that nothing compiles twice.
 
     Args:
         features: A matrix `(n, features)`, or an iterable of such matrices, read once.
-        name: The argument's name in messages.
         size: Rows a chunk; chosen from the number of features where it is not given, and no more
             than there are rows.
         weight: Weights of the rows, or None for ones.
@@ -93,7 +92,7 @@ def equal_chunks(
         return weight[done : done + len(rows)].astype(rows.dtype)
 
     for part in as_matrices(features):
-        part = checked_features(part, name, width=width, offset=seen)
+        part = checked_features(part, "features", width=width, offset=seen)
         width, seen = part.shape[1], seen + len(part)
         if size is None:
             # A multiple of 16, so small that a chunk is little beside the machine's memory.
@@ -105,7 +104,7 @@ def equal_chunks(
             done += size
             waiting = [rows[size:]] if len(rows) > size else []
     if width is None or size is None:
-        raise ValueError(f"{name} is an iterable without any chunk; give at least one")
+        raise ValueError("features is an iterable without any chunk; give at least one")
     if waiting:
         rows = np.concatenate(waiting)
         if given is None and not done:
@@ -327,7 +326,7 @@ def feature_moments(
         ValueError: If the features are not what they should be.
     """
     moments, own = None, own_mesh(mesh)
-    for batch, counts in equal_chunks(features, "features", size=chunk_size, weight=weight):
+    for batch, counts in equal_chunks(features, size=chunk_size, weight=weight):
         if moments is None:
             if batch.shape[1] % path_size:
                 raise ValueError(

@@ -383,7 +383,7 @@ def project_features(
         ValueError: If the features are not what they should be.
     """
     parts, own = [], own_mesh(mesh)
-    for batch, weight in equal_chunks(features, "features", size=chunk_size):
+    for batch, weight in equal_chunks(features, size=chunk_size):
         parts.append(np.asarray(apply_to_each(projection, batch, own))[weight > 0])
     return allgather_rows(np.concatenate(parts), mesh)
 

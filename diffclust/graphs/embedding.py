@@ -78,8 +78,8 @@ class SpectralEmbedding:
         """
         scale = np.maximum(self.eigenvalues[: self.basis.shape[1]], 0.0) ** power
         basis = (self.basis * scale)[:, :num_vectors]
-        short = SpectralEmbedding.of_basis(self.eigenvalues, basis)
-        return dataclasses.replace(short, vectors=short.leading(num_vectors))
+        vectors = SpectralEmbedding.of_basis(self.eigenvalues, basis).leading(num_vectors)
+        return SpectralEmbedding(self.eigenvalues, vectors, basis)
 
     def extend(self, affinities: Graph) -> Float[np.ndarray, "m vectors"]:
         """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.

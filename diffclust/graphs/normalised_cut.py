@@ -71,7 +71,7 @@ def refined_cut(
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
     """
-    graph, assignments = checked_graph(graph).tocsr(), np.asarray(assignments)
+    graph, assignments = checked_graph(graph), np.asarray(assignments)
     _validation.within(assignments, graph.shape[0], num_clusters, "assignments", "sample")
     labels = np.array(assignments, np.int64)
     cut, gain, target = _best_moves(graph, labels, num_clusters)
@@ -91,7 +91,7 @@ def refined_cut(
         else:
             break
         labels, (cut, gain, target) = moved, after
-    return labels.astype(np.asarray(assignments).dtype)
+    return labels.astype(assignments.dtype)
 
 
 _LEAST_GAIN = 1e-9
@@ -105,8 +105,8 @@ def _best_moves(
     count, degree = len(labels), degrees(graph)
     one_hot = (np.ones(count), (np.arange(count), labels))
     member = scipy.sparse.csr_array(one_hot, shape=(count, clusters))
-    links = (graph.astype(np.float64) @ member).tocoo()
-    own, loop = np.zeros(count), graph.diagonal().astype(np.float64)
+    links = (graph @ member).tocoo()
+    own, loop = np.zeros(count), graph.diagonal()
     is_own = links.col == labels[links.row]
     own[links.row[is_own]] = links.data[is_own]
     volume = np.bincount(labels, degree, minlength=clusters)
@@ -177,5 +177,4 @@ def bipartite_cut(affinities: Graph, assignments: np.ndarray, num_clusters: int)
     column = weight.argmax(axis=0)
     inside = np.bincount(column, weight.max(axis=0), minlength=num_clusters)
     volume = weight.sum(axis=1) + np.bincount(column, weight.sum(axis=0), minlength=num_clusters)
-    safe = np.where(volume > 0, volume, 1.0)
-    return float(np.sum(1.0 - np.where(volume > 0, 2.0 * inside / safe, 0.0)))
+    return float(np.sum(1.0 - 2.0 * inside * safe_inverse(volume)))

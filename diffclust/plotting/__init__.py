@@ -8,7 +8,6 @@ from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, loss_cu
 from diffclust.plotting.figures import (
     criterion_curve,
     dendrogram,
-    loss_against_k,
     scattering_filters,
 )
 from diffclust.plotting.film import Film, Frame
@@ -38,7 +37,6 @@ __all__ = [
     "displayable",
     "eigenvalue_chart",
     "landmark_covariances",
-    "loss_against_k",
     "loss_curve",
     "loss_history",
     "map_svg",

@@ -1,11 +1,11 @@
 """Figures for papers and notebooks, drawn with matplotlib."""
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diffclust.analysis import Hierarchy, elbow
+from diffclust.analysis import Hierarchy
 from diffclust.features._filters import filter_bank, wave_angle
 from diffclust.features.scattering import Scattering
 from diffclust.plotting.charts import runs_of_equal
@@ -51,54 +51,6 @@ def scattering_filters(scattering: Scattering) -> "Figure":
     return figure
 
 
-def _mark(panel: Any, place: int | float | None, label: str) -> None:
-    """A line at the place that was chosen, if any, and what it is."""
-    if place is not None:
-        panel.axvline(place, color="C1", linestyle=":", label=label)
-        panel.legend(fontsize=8)
-
-
-def loss_against_k(
-    num_clusters: Sequence[int],
-    losses: Sequence[float],
-    *,
-    least: Sequence[float] | None = None,
-    label: str = "loss",
-) -> "Figure":
-    """The loss against the number of clusters, its elbow marked; see `diffclust.analysis.elbow`.
-
-    Args:
-        num_clusters: Values of K, all different.
-        losses: The loss of each, a mean over runs, say.
-        least: The least loss of each over the same runs, or None.
-        label: What the loss is, beside the axis.
-
-    Returns:
-        A matplotlib figure.
-
-    Raises:
-        ValueError: If the lengths differ, a K occurs twice, or a loss is not a finite number.
-
-    References:
-        Monnier et al., DTI clustering, App. C.3 and Fig. 5a.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    chosen, order = elbow(num_clusters, losses), np.argsort(num_clusters)
-    ks, mean = np.asarray(num_clusters)[order], np.asarray(losses)[order]
-    figure = _figure(5.0, 3.2)
-    panel = figure.subplots()
-    panel.plot(ks, mean, "o-", color="C0", label="mean of the runs" if least is not None else None)
-    if least is not None:
-        elbow(num_clusters, least)  # refuses what is no curve
-        panel.plot(ks, np.asarray(least)[order], "--", color="C0", alpha=0.5, label="least")
-        panel.legend(fontsize=8)
-    _mark(panel, chosen, f"elbow, K = {chosen}")
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    panel.set(xlabel="clusters K", ylabel=label)
-    return figure
-
-
 def criterion_curve(
     positions: Sequence[float],
     values: Sequence[float],
@@ -128,7 +80,9 @@ def criterion_curve(
     for part in runs_of_equal(groups, len(values)):
         panel.plot(positions[part], values[part], "o-", color="C0")
     named: dict[float | None, str] = dict(zip(positions, names, strict=True))
-    _mark(panel, chosen, f"chosen: {named.get(chosen)}")
+    if chosen is not None:
+        panel.axvline(chosen, color="C1", linestyle=":", label=f"chosen: {named[chosen]}")
+        panel.legend(fontsize=8)
     every = -(-len(names) // 16)
     panel.set_xticks(list(positions)[::every], list(names)[::every])
     panel.set(xlabel=axis, ylabel=label)

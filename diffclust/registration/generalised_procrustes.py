@@ -1,6 +1,5 @@
 """Generalised Procrustes analysis: many configurations of landmarks laid on their own mean."""
 
-import functools
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from diffclust import _validation as check
-from diffclust.linalg import product
+from diffclust.linalg import einsum, product
 from diffclust.registration.procrustes import (
     Similarity,
     best_rotation,
@@ -18,8 +17,6 @@ from diffclust.registration.procrustes import (
     landmark_weights,
 )
 from diffclust.types import Count, Landmarks, LandmarkWeights, Scalar, Shapes
-
-_einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 class Registration(eqx.Module):
@@ -148,7 +145,7 @@ def _oriented(
     first = end.rotations[0]
     rotations = product(first.T[None], end.rotations)
     scales = units * end.factors
-    shifts = -scales[:, None] * _einsum("nde,ne->nd", rotations, centres)
+    shifts = -scales[:, None] * einsum("nde,ne->nd", rotations, centres)
     return Registration(
         registered=product(end.registered, first[None]),
         consensus=product(end.mean, first),
@@ -194,7 +191,7 @@ def _register(
     total = jnp.sum(counts * shapes**2)
 
     def step(state: _State) -> _State:
-        cross = _einsum("k,kd,nke->nde", weights, state.mean, shapes)
+        cross = einsum("k,kd,nke->nde", weights, state.mean, shapes)
         rotations = jax.vmap(lambda c: best_rotation(c, reflection))(cross)
         factors = state.factors
         if rescale:
@@ -203,7 +200,7 @@ def _register(
         if each is None:
             mean = jnp.mean(registered, axis=0)
         else:
-            mean = _einsum("n,nkd->kd", each / jnp.sum(each), registered)
+            mean = einsum("n,nkd->kd", each / jnp.sum(each), registered)
         residual = jnp.sum(counts * (registered - mean[None]) ** 2)
         i = state.iterations
         passes = jnp.arange(max_iterations, dtype=i.dtype)

@@ -126,7 +126,24 @@ def procrustes(
         Umeyama (1991), Least-squares estimation of transformation parameters between two point
         patterns, Eqs. 39 to 43; Dryden and Mardia (2016), Statistical shape analysis, Ch. 7.
     """
-    return _fit(moving, target, scaling, reflection, weight)[0]
+    if moving.ndim != 2 or moving.shape != target.shape or 0 in moving.shape:
+        raise ValueError(
+            "moving and target must both have shape (landmarks, dims), none of them 0; got "
+            f"{moving.shape} and {target.shape}"
+        )
+    weights = landmark_weights(weight, moving)
+    from_centre, to_centre = centroid(moving, weight=weight), centroid(target, weight=weight)
+    source, goal = moving - from_centre[None], target - to_centre[None]
+    cross = product((weights[:, None] * goal).T, source)
+    rotation = best_rotation(cross, reflection)
+    scale = jnp.ones((), dtype=moving.dtype)
+    if scaling:
+        square = jnp.sum(weights[:, None] * source**2)
+        # At the best rotation the trace is at least 0, but for rounding.
+        trace = jnp.maximum(jnp.sum(rotation * cross), 0.0)
+        scale = jnp.where(square > 0.0, trace / jnp.where(square > 0.0, square, 1.0), scale)
+    shift = to_centre - scale * product(rotation, from_centre)
+    return Similarity(scale, rotation, shift)
 
 
 def procrustes_residual(
@@ -159,38 +176,11 @@ def procrustes_residual(
         Dryden and Mardia (2016), Statistical shape analysis, Ch. 4 (full and partial Procrustes
         distance).
     """
-    fitted, source, goal = _fit(moving, target, scaling, reflection, weight)
+    fitted = procrustes(moving, target, scaling=scaling, reflection=reflection, weight=weight)
+    source, goal = (x - centroid(x, weight=weight)[None] for x in (moving, target))
     # Summed, not expanded as |y|² - s tr(Rᵀ C): for like shapes that would cancel to rounding.
     left = fitted.scale * product(source, fitted.rotation.T) - goal
     return jnp.sum(landmark_weights(weight, moving)[:, None] * left**2)
-
-
-def _fit(
-    moving: Landmarks,
-    target: Landmarks,
-    scaling: bool,
-    reflection: bool,
-    weight: LandmarkWeights | None,
-) -> tuple[Similarity, Landmarks, Landmarks]:
-    """Ordinary Procrustes analysis; and both configurations less their centroids."""
-    if moving.ndim != 2 or moving.shape != target.shape or 0 in moving.shape:
-        raise ValueError(
-            "moving and target must both have shape (landmarks, dims), none of them 0; got "
-            f"{moving.shape} and {target.shape}"
-        )
-    weights = landmark_weights(weight, moving)
-    from_centre, to_centre = centroid(moving, weight=weight), centroid(target, weight=weight)
-    source, goal = moving - from_centre[None], target - to_centre[None]
-    cross = product((weights[:, None] * goal).T, source)
-    rotation = best_rotation(cross, reflection)
-    scale = jnp.ones((), dtype=moving.dtype)
-    if scaling:
-        square = jnp.sum(weights[:, None] * source**2)
-        # At the best rotation the trace is at least 0, but for rounding.
-        trace = jnp.maximum(jnp.sum(rotation * cross), 0.0)
-        scale = jnp.where(square > 0.0, trace / jnp.where(square > 0.0, square, 1.0), scale)
-    shift = to_centre - scale * product(rotation, from_centre)
-    return Similarity(scale, rotation, shift), source, goal
 
 
 def landmark_weights(weight: LandmarkWeights | None, like: Landmarks) -> LandmarkWeights:

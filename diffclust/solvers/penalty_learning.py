@@ -64,7 +64,8 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
     )
     distance = tally.energy - jnp.sum(tally.penalties * clusters.penalty, axis=1)
     curvature = _hessians(solver, clusters), quadratic_forms(solver.energy)
-    pixels = effective_pixels(jnp.asarray(np.asarray(residuals)[:take]))
+    weights = chunks.weights[index[:take]].astype(residuals.dtype)
+    pixels = effective_pixels(*jax.device_put((np.asarray(residuals)[:take], weights)))
     return FitStatistics(tally.count, distance, tally.penalties, *curvature, pixels)
 
 

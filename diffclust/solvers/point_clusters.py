@@ -234,8 +234,6 @@ def representatives(
     *,
     key: Key,
     num_candidates: int = 9000,
-    max_passes: int = 10,
-    callback: Callback = ignore,
 ) -> Float[np.ndarray, "p features"]:
     """Representatives by hybrid selection: random candidates, then their k-means centres.
 
@@ -244,9 +242,6 @@ def representatives(
         num_representatives: p; fewer where there are not as many samples.
         key: Random key.
         num_candidates: p', drawn without replacement; at most all samples.
-        max_passes: Most passes of the k-means, which starts from random candidates. There is no
-            need to go on: a representative that is a little off its cell's mean serves as well.
-        callback: Called after every chunk.
 
     Returns:
         The representatives.
@@ -271,6 +266,6 @@ def representatives(
     if len(candidates) <= num_representatives:
         return candidates
     first = np.sort(rng.choice(len(candidates), size=num_representatives, replace=False))
-    stopping = Stopping(max_passes, 1e-3)
-    plan = LloydPlan(num_representatives, (), 1, stopping, SplitMerge(rounds=0))
-    return centres_by_kmeans(candidates, plan, key=key, start=candidates[first], callback=callback)
+    # No more passes: a representative that is a little off its cell's mean serves as well.
+    plan = LloydPlan(num_representatives, (), 1, Stopping(10, 1e-3), SplitMerge(rounds=0))
+    return centres_by_kmeans(candidates, plan, key=key, start=candidates[first])

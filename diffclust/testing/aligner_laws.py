@@ -33,10 +33,9 @@ def check_aligner(
     Candidates are different clusters, in the order of their energies; an energy is that of its
     params, and no cluster is worse than unaligned. The incumbent's cluster stays a candidate, and
     is not worse than it was, also where the aligner would not find its params; places that are
-    vacant count for nothing. What was prepared from some clusters will do for others. vmap = loop,
-    and a bound energy remembers nothing of earlier calls. On a grid, no candidate is worse than the
-    best params of the grid; without one, the first is not worse than the nearest prototype
-    unaligned.
+    vacant count for nothing. What was prepared from some clusters will do for others. vmap = loop.
+    On a grid, no candidate is worse than the best params of the grid; without one, the first is not
+    worse than the nearest prototype unaligned.
 
     Args:
         aligner: The aligner.
@@ -85,7 +84,6 @@ def check_aligner(
         case.check_incumbents(samples[0], given, own, params[: len(own)][::-1], atol)
     case.check_prepared(samples[0], among, vacant)
     case.check_batched(samples, among, vacant, 10 * atol)
-    case.check_bound(samples[0], among.take(worst), params, atol)
     if grid is not None:
         points = jnp.asarray(grid, dtype=dtype)
         table = np.stack([case.everywhere(point, samples[0], among) for point in points])
@@ -171,10 +169,3 @@ class _Case(eqx.Module):
             excess = float(after.energy[place[0]] - before[number]) if place.size else 0.0
             law = f"{name}: never worse than the incumbent, not by {excess:.3g}"
             require(excess <= atol, law)
-
-    def check_bound(self, sample: PyTree, cluster: Clusters, params: Array, atol: float) -> None:
-        bound = self.energy.bind(sample)
-        calls = [bound(p, sample, cluster) for p in (params[0], params[1], params[0])]
-        alone = self.energies(params, sample, stacked([cluster, cluster]))
-        law = f"{type(self.energy).__name__}: a bound energy remembers nothing"
-        agree(law, np.stack(calls), np.asarray(alone)[[0, 1, 0]], atol)

@@ -2,14 +2,15 @@
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import Boundary, bilinear_sample, check_boundary, pixel_grid
+from diffclust import _validation as check
+from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.types import Image, Images, Params, Points, Sample
 
 Grid = Float[Array, "points params"]
@@ -139,7 +140,7 @@ class AbstractSpatialTransform(AbstractTransform):
 
     def __check_init__(self):
         """Refuses an unknown boundary."""
-        check_boundary(self.boundary)
+        check.one_of(self.boundary, get_args(Boundary), "boundary")
 
     @property
     def spatial(self) -> "AbstractSpatialTransform":

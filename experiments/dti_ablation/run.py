@@ -1,15 +1,21 @@
 """DTI clustering, Table 3: what each module and each trick of the training is worth.
 
     python -m experiments.dti_ablation.run [--seed 0] [--seeds N] [--set mnist-1k] [--rows ...]
-        [--no-moves] [--shortlist M] [--as-published] [--mixture] [--results FILE]
+        [--no-moves] [--shortlist M] [--as-published] [--mixture | --training] [--results FILE]
 
 All rows of the paper's table, on 1,000 MNIST digits where the paper took 70,000 (`--set mnist` for
 those, on a GPU). Every row has the same number of steps, shared out over its phases; as published,
 the authors' epochs. `--mixture` has other rows: what a mixture loses when it follows three
-components of an image, not all, and transforms of colour scale variances. FILE (JSON lines) keeps
-every run, and those that it has are not run again. Labels score, and nothing else.
+components of an image, not all, and transforms of colour scale variances; `--training` trains the
+whole model with other rates, batches, schedules and temperatures. FILE (JSON lines) keeps every
+run, and those that it has are not run again. Labels score, and nothing else.
 """
 
+import dataclasses
+
+from diffclust.distances import SquaredEuclidean
+from diffclust.energies import Entropic
+from diffclust.models import PrototypeObjective
 from experiments.dti import PUBLISHED, SETS, STEPS, data_of, model_of, run, summary
 from experiments.harness import (
     RESULTS,
@@ -71,6 +77,19 @@ MIXTURE = {
 }
 """The short form of a mixture and the exact one, with each set's transforms."""
 
+TRAINING = {
+    "learning rate 0.0003": {"learning_rate": 3e-4},
+    "learning rate 0.003": {"learning_rate": 3e-3},
+    "batches of 64": {"batch_size": 64},
+    "batches of 256": {"batch_size": 256},
+    "longer without transforms": {"shares": (0.4, 0.2, 0.15, 0.15, 0.1)},
+    "longer at the lower rate": {"shares": (0.1, 0.2, 0.15, 0.15, 0.4)},
+    "soft minimum, temperature 0.3": {"temperature": 0.3},
+    "soft minimum, temperature 3": {"temperature": 3.0},
+}
+"""Other ways to train the whole model: settings, shares of the phases in the steps, or the
+temperature of a soft minimum, whose loss is no distortion, in the place of the minimum."""
+
 NAMES = ("set", "settings", "row", "limit", "steps", "seed")
 """What tells runs apart; the number of steps is None as published."""
 
@@ -107,6 +126,14 @@ def published(name: str, transforms: str, curriculum: bool) -> tuple[int, ...]:
 
 def settings_of(args, name, row):
     """Method and settings of a row."""
+    if row in TRAINING:
+        settings = dict(TRAINING[row])
+        settings.pop("temperature", None)
+        shares = settings.pop("shares", None)
+        method, given = settings_of(args, name, "aff-morpho-tps")
+        if shares is not None:
+            given["steps"] = tuple(round(share * args.steps) for share in shares)
+        return method, {**given, **settings}
     method, settings, _ = (ROWS | MIXTURE)[row]
     settings = {"transforms": SETS.get(name, SETS["mnist-test"])[2], **settings}
     phases = settings["transforms"], settings.get("curriculum", True)
@@ -124,7 +151,7 @@ def main():
         __doc__,
         seeds={"type": int, "default": 5, "help": "number of seeds"},
         set={"default": "mnist-1k", "choices": list(SETS)},
-        rows={"nargs": "+", "choices": [*ROWS, *MIXTURE], "metavar": "ROW"},
+        rows={"nargs": "+", "choices": [*ROWS, *MIXTURE, *TRAINING], "metavar": "ROW"},
         limit={"type": int, "default": None, "help": "at most so many images"},
         **SOURCE,
         steps={"type": int, "default": None, "help": "steps of a DTI run"},
@@ -137,14 +164,15 @@ def main():
         },
         as_published={"action": "store_true", "help": "the authors' settings"},
         mixture={"action": "store_true", "help": "the rows of a mixture"},
+        training={"action": "store_true", "help": "other rates, batches, schedules, temperatures"},
         **RESULTS,
     )
     args.steps = args.steps or sum(STEPS[args.set])
     rows = [row for row in ROWS if not (args.as_published and row.endswith("(ours)"))]
-    names = args.rows or list(MIXTURE if args.mixture else rows)
+    names = args.rows or list(MIXTURE if args.mixture else TRAINING if args.training else rows)
     if args.quick:
         args.seeds, args.limit, args.steps, args.ti_steps = 1, 100, 20, 10
-        if not args.mixture and not args.rows:
+        if not (args.mixture or args.training or args.rows):
             names = ["without morphological", "without curriculum", "TI, affine only"]
     [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     words = ["no moves"] * args.no_moves
@@ -155,7 +183,12 @@ def main():
     def one(name, label, row, limit, steps, seed):
         method, settings = settings_of(args, name, row)
         given = {"num_clusters": k, "as_published": args.as_published, **settings}
-        return run(model_of(method, name, **given), data, seed, row)
+        model = model_of(method, name, **given)
+        temperature = TRAINING.get(row, {}).get("temperature")
+        if temperature is not None:
+            soft = PrototypeObjective(SquaredEuclidean(), Entropic(temperature), followed=3)
+            model = dataclasses.replace(model, own_objective=soft)
+        return run(model, data, seed, row)
 
     def steps_of(row):
         if args.as_published:
@@ -172,7 +205,7 @@ def main():
     for row in names:
         result = summary([each for each in rows if each["row"] == row])
         print(row, result, flush=True)
-        paper = (ROWS | MIXTURE)[row][2]
+        paper = (ROWS | MIXTURE)[row][2] if row not in TRAINING else None
         figures[row] = {"steps": steps_of(row), **result, "paper (MNIST)": paper}
     finish({"experiment": "dti_ablation", "set": name, "seeds": args.seeds, **figures})
 

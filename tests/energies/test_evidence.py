@@ -117,6 +117,19 @@ def test_effective_pixels_counts_independent_ones(key):
     assert float(effective_pixels(white[:, :1] * jnp.ones((1, 20)))) == pytest.approx(1, abs=0.05)
 
 
+def test_effective_pixels_are_of_weighted_samples(key):
+    residuals = jax.random.normal(key, (800, 20)).at[400:, 1:].set(0.0)
+    # The second moments are 1 along the first pixel and w / (w + v) along the others.
+    for first, second in ((1.0, 1.0), (3.0, 1.0), (1.0, 0.0)):
+        weights = jnp.repeat(jnp.asarray([first, second]), 400)
+        share = first / (first + second)
+        expected = (1 + 19 * share) ** 2 / (1 + 19 * share**2)
+        actual = effective_pixels(residuals, weights)
+        assert float(actual) == pytest.approx(expected, rel=0.1)
+        np.testing.assert_allclose(effective_pixels(residuals, 7.0 * weights), actual, rtol=1e-5)
+    np.testing.assert_allclose(actual, effective_pixels(residuals[:400]), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "transform", [Affine(), pytest.param(ThinPlateSpline((3, 4)), marks=pytest.mark.slow)]
 )

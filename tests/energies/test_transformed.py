@@ -165,24 +165,6 @@ def test_window_weighs_the_centre() -> None:
     np.testing.assert_allclose(bound, expected, rtol=1e-5)
 
 
-def test_energies_at_the_identity_agree() -> None:
-    sample, prototypes = jnp.asarray(blobs(1)[0]), jnp.asarray(blobs(3, seed=1))
-    for energy, given in (
-        (COLOUR, prototypes),
-        (
-            TransformedPrototype(Colour(1), GaussianNegativeLogLikelihood()),
-            GaussianImages(prototypes, 0.3 + prototypes),
-        ),
-    ):
-        clusters = Clusters(given, jnp.zeros((3, 2)))
-        each = jax.vmap(energy.bind(sample), in_axes=(None, None, 0))
-        np.testing.assert_allclose(
-            energy.unaligned(sample, clusters),
-            each(jnp.zeros(2), sample, clusters),
-            rtol=1e-4,
-        )
-
-
 @pytest.mark.slow
 def test_a_prediction_that_is_refined_is_no_worse(key: jax.Array) -> None:
     samples, first = jnp.asarray(blobs(4)), jax.random.split(key)[0]

@@ -22,7 +22,6 @@ from diffclust.plotting import (
     criterion_curve,
     displayable,
     eigenvalue_chart,
-    loss_against_k,
     loss_curve,
     prototype_sheet,
     save_prototypes,
@@ -307,23 +306,6 @@ def test_tick_labels_tell_ticks_apart() -> None:
     assert tick_labels(round_ticks(0.0, 100_000.0))[1] == "25\u202f000"
     assert tick_labels(round_ticks(-40_000.0, 0.0))[0] == "−40\u202f000"
     assert tick_labels(np.array([0.0, 2.5])) == ("0", "2.5")
-
-
-def test_loss_against_k_shows_means_least_losses_and_elbow() -> None:
-    figure = loss_against_k([8, 2, 4, 6], [9.0, 40.0, 12.0, 10.0], least=[8.0, 39.0, 11.0, 9.0])
-    (panel,) = figure.axes
-    mean, least, mark = panel.lines
-    np.testing.assert_array_equal(
-        np.asarray(mean.get_xydata()), [[2, 40], [4, 12], [6, 10], [8, 9]]
-    )
-    np.testing.assert_array_equal(least.get_ydata(), [39, 11, 9, 8])
-    assert set(np.asarray(mark.get_xdata()).tolist()) == {4}
-    legend = panel.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()][-1] == "elbow, K = 4"
-    assert len(loss_against_k([2, 4], [2.0, 1.0]).axes[0].lines) == 1
-    with pytest.raises(ValueError, match="one loss"):
-        loss_against_k([2, 4], [2.0, 1.0], least=[1.0])
 
 
 def test_a_criterion_is_drawn_with_its_choice() -> None:

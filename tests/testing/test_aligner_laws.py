@@ -1,7 +1,6 @@
 """Aligners and prototype families obey their laws, and the laws notice those that do not."""
 
 import dataclasses
-from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -196,25 +195,6 @@ def test_a_small_offset_is_noticed_on_larger_images() -> None:
                 key=key,
                 draw=lambda k: smooth_image(k, 28, 28, sigma=0.25),
             )
-
-
-class RemembersParams(TransformedDistance):
-    """An energy whose bound function keeps the first params that it was called with."""
-
-    def bind(self, sample: PyTree, *, scale: float = 1.0) -> Callable[..., Array]:
-        inner, first = super().bind(sample, scale=scale), []
-
-        def energy(params: Array, sample: PyTree, cluster: Clusters) -> Array:
-            first.append(params)
-            still = first[0] if isinstance(params, jax.Array) else params
-            return inner(params if isinstance(params, jax.core.Tracer) else still, sample, cluster)
-
-        return energy
-
-
-def test_an_energy_that_remembers_is_noticed(key: Key) -> None:
-    with pytest.raises(AssertionError, match="a bound energy remembers nothing"):
-        check_aligner(GridSearch(jnp.zeros((1, 6))), RemembersParams(Affine()), key=key)
 
 
 def cut_series(key: Key) -> Array:
