@@ -80,11 +80,16 @@ def images(value: Any, name: str = "images") -> np.ndarray:
         )
     if array.dtype in (np.uint8, np.uint16):
         array = array.astype(jnp.result_type(float)) / np.iinfo(array.dtype).max
-    if array.dtype.kind not in "iuf":
+    if not _holds_numbers(array):
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
     _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
     return array
+
+
+def _holds_numbers(array: np.ndarray) -> bool:
+    # bfloat16, which JAX arrays may have, is no float to NumPy.
+    return array.dtype.kind in "iuf" or array.dtype.name == "bfloat16"
 
 
 def unmasked(value: Any, name: str) -> None:
@@ -494,6 +499,7 @@ def landmarks(
     *,
     collinear: Literal["refuse", "accept"] = "refuse",
     shapes: Sequence[str] | None = None,
+    landmarks: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Checks landmark configurations.
 
@@ -503,6 +509,7 @@ def landmarks(
         collinear: Whether shapes whose landmarks all lie on one line are refused (their
             covariances have no inverse) or accepted.
         shapes: What messages call each shape; by default they are counted from 0.
+        landmarks: The same of each landmark.
 
     Returns:
         An array of 64 bits: coordinates may be far larger than shapes.
@@ -526,8 +533,7 @@ def landmarks(
             f"{name} must be [n, landmarks, dims], none of them 0: got {list(given.shape)}; "
             f"use landmarks[None] for a single shape, reshape(n, -1, 2) for flat rows."
         )
-    # bfloat16, which JAX arrays may have, is no float to NumPy.
-    if given.dtype.kind not in "iuf" and given.dtype.name != "bfloat16":
+    if not _holds_numbers(given):
         raise ValueError(f"{name} must hold numbers: got dtype {given.dtype}; convert them first.")
     if given.shape[1] < 3 or given.shape[2] < 2:
         raise ValueError(
@@ -541,6 +547,17 @@ def landmarks(
     def named(indices: np.ndarray) -> str:
         return some(indices) if shapes is None else some([repr(shapes[i]) for i in indices])
 
+    missing = ~np.all(np.isfinite(checked), axis=2)
+    bad = np.flatnonzero(np.any(missing, axis=1))
+    if bad.size:
+        first = np.flatnonzero(missing[bad[0]])
+        known = None if landmarks is None else some([repr(landmarks[int(i)]) for i in first])
+        raise ValueError(
+            f"{name} must be finite: {bad.size} of {len(checked)} shapes have missing, NaN or "
+            f"infinite landmarks, at {named(bad)} (landmarks {known or some(first)} of the first "
+            f"of them{'' if known else ', counted from 0'}); fill them in, or leave out these "
+            "shapes or landmarks."
+        )
     _check_shapes(checked, name, named, unit=float(unit), flat=collinear == "refuse")
     return checked
 
@@ -548,16 +565,7 @@ def landmarks(
 def _check_shapes(
     array: np.ndarray, name: str, named: Callable[[np.ndarray], str], *, unit: float, flat: bool
 ) -> None:
-    """Refuses NaN and infinities, coincident landmarks and, with `flat`, collinear ones."""
-    missing = ~np.all(np.isfinite(array), axis=2)
-    bad = np.flatnonzero(np.any(missing, axis=1))
-    if bad.size:
-        first = some(np.flatnonzero(missing[bad[0]]))
-        raise ValueError(
-            f"{name} must be finite: {bad.size} of {len(array)} shapes have missing, NaN or "
-            f"infinite landmarks, at {named(bad)} (landmarks {first} of the first of them, counted "
-            f"from 0); fill them in, or leave out these shapes or landmarks."
-        )
+    """Refuses coincident landmarks and, with `flat`, collinear ones."""
     rounding = 8.0 * unit * np.abs(array).max(axis=(1, 2))
     extent = np.abs(array - array[:, :1]).max(axis=(1, 2))
     points = np.flatnonzero(extent <= rounding)

@@ -16,7 +16,6 @@ from diffclust.sampling import (
     set_apart,
     to_pixels,
 )
-from diffclust.transforms import Affine
 
 SCIPY_MODES = {"zero": "grid-constant", "edge": "nearest", "reflect": "reflect"}
 
@@ -168,11 +167,6 @@ def test_low_pass_without_a_filter() -> None:
     ramp = jnp.arange(8.0)[None, :, None] * jnp.ones((8, 1, 1))
     assert low_pass(ramp, sigma=0.0) is ramp
     np.testing.assert_allclose(low_pass(ramp, sigma=0.0, factor=2)[0, :, 0], [0.5, 2.5, 4.5, 6.5])
-
-
-def test_unknown_boundaries_are_refused() -> None:
-    with pytest.raises(TypeError, match="parameter 'boundary'"):
-        Affine(boundary="wrap")
 
 
 def test_block_means_are_means_over_blocks_of_a_black_surrounding():

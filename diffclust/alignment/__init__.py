@@ -1,9 +1,9 @@
-"""Aligners: they minimise an energy over the params, for one sample and all clusters.
+"""Aligners, which minimise an energy over the params, for one sample and all clusters.
 
-Take `Descent` for exact alignments of single samples, `GridSearch` where descent from the identity
-would stop in the wrong valley, `Prediction` for those that a network learns to predict,
-`Sequential` for one after another, `NoAlignment` for plain K-means. An energy and an aligner
-together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
+Use `Descent` for exact alignments of single samples, `GridSearch` if descent from the identity
+would end in the wrong local minimum, `Prediction` for alignments that a network learns to predict,
+`Sequential` to run one aligner after another, and `NoAlignment` for plain K-means. An energy and an
+aligner together make an `InvariantDistance`. Write your own by subclassing `AbstractAligner`.
 """
 
 from diffclust.alignment.base import (

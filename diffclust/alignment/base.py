@@ -1,4 +1,4 @@
-"""What every aligner does and returns, and the aligners that move nothing."""
+"""The interface and results of aligners, and the aligners that move nothing."""
 
 import abc
 import dataclasses
@@ -15,16 +15,16 @@ from diffclust.prototypes import Clusters, LandmarkGaussians
 from diffclust.types import Scalar
 
 _FEW = 12
-"""Up to so many least energies are found one after another; of more a sort is quicker."""
+"""Up to this many lowest energies are found one by one; beyond that, a sort is faster."""
 
 
 class Alignment(eqx.Module):
-    """A sample's best clusters and how it aligns to each, best first.
+    """A sample's best clusters and its alignment to each, best first.
 
     Attributes:
-        cluster: Indices of the clusters that were followed to the end; -1 marks a vacant place.
+        cluster: Indices of the clusters that were followed to the end; -1 marks an empty slot.
         params: The params found for each.
-        energy: The energy of each, ascending; infinite in a vacant place.
+        energy: The energy of each, ascending; infinite in an empty slot.
     """
 
     cluster: Int[Array, " candidates"]
@@ -33,14 +33,14 @@ class Alignment(eqx.Module):
 
     @property
     def margin(self) -> Scalar:
-        """Energy of the second-best cluster less that of the best; infinite for one cluster."""
+        """Energy of the second-best cluster minus that of the best; infinite with one cluster."""
         if self.energy.shape[0] < 2:
             return jnp.full((), jnp.inf, dtype=self.energy.dtype)
         return self.energy[1] - self.energy[0]
 
 
 def check_candidates(candidates: int | None) -> None:
-    """Refuses to hold so few clusters that there is no margin.
+    """Refuses too few clusters for a margin.
 
     Args:
         candidates: How many clusters an alignment holds; None for all.
@@ -59,11 +59,11 @@ def candidate_count(candidates: int | None, num_clusters: int) -> int:
     """The number of clusters that an alignment holds.
 
     Args:
-        candidates: How many at most; None for all.
-        num_clusters: Number of clusters there are.
+        candidates: The maximum number; None for all.
+        num_clusters: Number of clusters.
 
     Returns:
-        Their number.
+        The number.
     """
     return num_clusters if candidates is None else min(candidates, num_clusters)
 
@@ -71,16 +71,16 @@ def candidate_count(candidates: int | None, num_clusters: int) -> int:
 def most_promising(
     cluster: Int[Array, " n"], energy: Float[Array, " n"], start: Alignment, count: int
 ) -> Int[Array, " count"]:
-    """The clusters of least energy, the incumbent always the first of them.
+    """The clusters with the lowest energies; the incumbent is always the first.
 
     Args:
         cluster: Indices of clusters.
         energy: The energy of each.
-        start: The incumbent, as `align` is given it.
-        count: How many are wanted.
+        start: The incumbent, as given to `align`.
+        count: How many clusters to return.
 
     Returns:
-        Their places among the clusters given.
+        Their positions among the given clusters.
     """
     if start.cluster.shape[0]:
         energy = jnp.where(cluster == start.cluster[0], -jnp.inf, energy)
@@ -95,15 +95,15 @@ def or_incumbent(
     params: Float[Array, "candidates params"],
     start: Alignment,
 ) -> Float[Array, "candidates params"]:
-    """Replaces params by the incumbent's wherever that is better.
+    """Replaces params by those of the incumbent wherever that is better.
 
     Args:
-        energy: What is minimised.
+        energy: The energy to minimise.
         sample: One sample.
         clusters: All clusters.
-        index: The candidates among them.
+        index: The candidates' indices among the clusters.
         params: Params of each candidate.
-        start: The incumbent, as `align` is given it.
+        start: The incumbent, as given to `align`.
 
     Returns:
         Params of each candidate.
@@ -122,15 +122,15 @@ def or_incumbent(
 
 
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
-    """Refuses samples whose shapes are not those of what prototypes stand for.
+    """Refuses samples whose shapes differ from those that the prototypes stand for.
 
     Args:
-        energy: What is minimised.
+        energy: The energy to minimise.
         samples: Samples with a leading axis.
         clusters: All clusters.
 
     Raises:
-        ValueError: If any would only broadcast.
+        ValueError: If a shape differs, even if it would broadcast.
     """
     one = eqx.filter_eval_shape(lambda tree: jax.tree.map(lambda x: x[0], tree), clusters.prototype)
     wanted = [leaf.shape for leaf in jax.tree.leaves(eqx.filter_eval_shape(energy.exemplar, one))]
@@ -143,11 +143,11 @@ class AbstractAligner(eqx.Module):
     """Minimises an energy over the params, for one sample and all clusters.
 
     Attributes:
-        ignores_start: Whether `align` may return worse params than those it is given to start
-            from, as where they are predicted.
+        ignores_start: Whether `align` may return worse params than the ones it starts from, for
+            example because they are predicted.
         is_learned: Whether the params are a function of what is learned, to be trained by
-            gradients. Otherwise, as by default, they minimise the energy, and the energy's gradient
-            does not flow through them.
+            gradients. By default they minimise the energy instead, and the energy's gradient does
+            not flow through them.
     """
 
     ignores_start: ClassVar[bool] = False
@@ -166,26 +166,26 @@ class AbstractAligner(eqx.Module):
 
     @abc.abstractmethod
     def working_copies(self, num_clusters: int) -> int:
-        """The number of arrays of a sample's size that are alive while it is aligned.
+        """The number of arrays of a sample's size that are in memory while it is aligned.
 
         Args:
             num_clusters: Number of clusters there are.
 
         Returns:
-            An integer, from which chunk sizes follow.
+            An integer, which determines chunk sizes.
         """
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
-        """Computes once for all samples what depends on the clusters alone.
+        """Computes what depends only on the clusters, once for all samples.
 
         Args:
-            energy: What is minimised.
-            clusters: All clusters, or some like them, fewer or more: the result must not have a
-                row for each.
+            energy: The energy to minimise.
+            clusters: All clusters, or some like them, fewer or more: the result must not have a row
+                for each cluster.
             shared: What the clusters share.
 
         Returns:
-            What `align` is given back; by default None.
+            A value that is passed to `align`; by default None.
         """
 
     @abc.abstractmethod
@@ -201,13 +201,13 @@ class AbstractAligner(eqx.Module):
         """Aligns one sample to all clusters.
 
         Args:
-            energy: What is minimised.
+            energy: The energy to minimise.
             sample: One sample; batching is `jax.vmap`'s job.
             clusters: All clusters.
             shared: What the clusters share.
             start: The incumbent: a few clusters and params to start from, best first, or none. The
-                first is always among the result, and no cluster in the result is worse than it
-                was here, or than it is unaligned. Places with cluster -1 are ignored.
+                result always includes the first, and no cluster in the result is worse than it was
+                here or than it is unaligned. Slots with cluster -1 are ignored.
             prepared: What `prepare` returned.
 
         Returns:
@@ -216,20 +216,20 @@ class AbstractAligner(eqx.Module):
 
 
 def parts_of(aligner: AbstractAligner) -> dict[str, AbstractAligner]:
-    """The aligners that an aligner is composed of.
+    """The aligners of which an aligner is composed.
 
     Args:
         aligner: The aligner.
 
     Returns:
-        Them by the names of its fields.
+        The aligners, by the names of its fields.
     """
     values = {field.name: getattr(aligner, field.name) for field in dataclasses.fields(aligner)}
     return {name: part for name, part in values.items() if isinstance(part, AbstractAligner)}
 
 
 class AbstractWithCandidates(AbstractAligner):
-    """Aligns to as many clusters as a setting says, or to all where there are fewer.
+    """Aligns to as many clusters as a setting says, or to all if there are fewer.
 
     Attributes:
         candidates: How many of the best clusters are returned; None for all.
@@ -252,14 +252,14 @@ class AbstractUnaligned(AbstractWithCandidates):
     ignores_start: ClassVar[bool] = True
 
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
-        """The prototypes that a sample is compared with.
+        """The prototypes with which a sample is compared.
 
         Args:
             clusters: All clusters.
-            start: The incumbent, as `align` is given it.
+            start: The incumbent, as given to `align`.
 
         Returns:
-            As many clusters; by default those.
+            The same number of clusters; by default the given ones.
         """
         return clusters
 
@@ -282,12 +282,12 @@ class AbstractUnaligned(AbstractWithCandidates):
 def _least(
     energies: Float[Array, " n"], count: int
 ) -> tuple[Int[Array, " count"], Float[Array, " count"]]:
-    """The least energies in ascending order, but NaN first, and their places."""
+    """The lowest energies in ascending order, but NaN first, and their positions."""
     if count > _FEW:
         order = jnp.argsort(jnp.where(jnp.isnan(energies), -jnp.inf, energies))[:count]
         return order.astype(jnp.int32), energies[order]
     index, chosen, least = jnp.arange(energies.shape[0], dtype=jnp.int32), [], []
-    # Infinite is only what is taken, so that no cluster is taken twice.
+    # Only energies already taken are infinite, so that no cluster is taken twice.
     largest = jnp.finfo(energies.dtype).max
     left = jnp.minimum(energies, largest)
     for _ in range(count):
@@ -299,7 +299,7 @@ def _least(
 
 
 class NoAlignment(AbstractUnaligned):
-    """Takes energies at the identity; with it Lloyd's algorithm is ordinary K-means.
+    """Takes energies at the identity; Lloyd's algorithm with it is ordinary K-means.
 
     Attributes:
         candidates: How many of the best clusters are returned; None for all.
@@ -311,11 +311,11 @@ class NoAlignment(AbstractUnaligned):
 
 
 class ClusterVariances(AbstractUnaligned):
-    """Compares a shape, with the variances of the cluster it is in, to all centres with theirs.
+    """Compares a shape, with the variances of its cluster, with all centres and their variances.
 
-    A shape that is in no cluster yet carries those of each centre it is compared to. As a shape's
-    variances change with its cluster, no sum of such distances falls from pass to pass: the Type
-    II algorithm has no objective.
+    A shape that is not in a cluster yet carries the variances of each centre with which it is
+    compared. Since a shape's variances change with its cluster, the sum of these distances need not
+    fall from pass to pass: the Type II algorithm has no objective.
 
     Attributes:
         candidates: How many of the best clusters are returned; None for all.

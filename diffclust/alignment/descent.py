@@ -26,10 +26,10 @@ class Stage(eqx.Module):
     """One level of a coarse-to-fine descent.
 
     Attributes:
-        steps: Evaluations of energy and gradient.
+        steps: Number of evaluations of the energy and its gradient.
         blur: Standard deviation of the low-pass filter as a fraction of the image's shorter side,
-            or a series' length; 0 leaves it as it is.
-        affine: Whether only affine maps are tried; ignored where the transform has none.
+            or of a series' length; 0 for no filter.
+        affine: Whether only affine maps are tried; ignored if the transform has none.
     """
 
     steps: int = eqx.field(static=True)
@@ -48,10 +48,10 @@ class _Level(NamedTuple):
     """The problem of one stage.
 
     Attributes:
-        sample: The sample, coarser.
-        clusters: The clusters, their prototypes coarser.
-        bound: The energy of coarse samples.
-        basis: Columns that span the params that are tried; None for all.
+        sample: The coarse sample.
+        clusters: The clusters, with coarse prototypes.
+        bound: The energy, bound to coarse samples.
+        basis: Columns that span the params to be tried; None for all.
     """
 
     sample: PyTree
@@ -80,17 +80,17 @@ def _level(
 
 
 class Descent(AbstractWithCandidates):
-    """Minimises the energy over params by descent on ever finer images.
+    """Minimises the energy over the params by descent on increasingly fine images.
 
     The first stage tries every cluster; the later ones follow only those that can still win. The
-    incumbent enters at the last stage if it is better than what the coarse stages found, so that
-    an alignment never gets worse. The preconditioner is the inverse of the energy's Hessian where
-    prototypes meet themselves, averaged over prototypes: it is computed once for all samples.
+    incumbent enters at the last stage if it is better than what the coarse stages found, so that an
+    alignment never gets worse. The preconditioner is the inverse of the energy's Hessian at a
+    prototype compared with itself, averaged over prototypes; it is computed once for all samples.
 
     Attributes:
         stages: From coarse to fine; the last one must not blur.
         candidates: How many clusters are followed past the first stage; None for all.
-        minimiser: The method of descent.
+        minimiser: The minimiser used for descent.
         damping: Added to the Hessian, as a fraction of its mean diagonal.
 
     References:
@@ -103,13 +103,13 @@ class Descent(AbstractWithCandidates):
     damping: float = eqx.field(static=True, default=0.1, kw_only=True)
 
     def __check_init__(self):
-        """Refuses stages that do not end on the image itself."""
+        """Refuses stages that do not end on the unblurred image."""
         if not self.stages or self.stages[-1].blur != 0.0:
             raise ValueError("the last stage of a descent must have blur 0")
         check_candidates(self.candidates)
 
     def working_copies(self, num_clusters: int) -> int:
-        # Coarse images count little.
+        # Coarse images hardly count.
         return 24 * self.num_candidates(num_clusters)
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
@@ -122,7 +122,7 @@ class Descent(AbstractWithCandidates):
             hessian = _mean_hessian(energy, level)
             size = hessian.shape[0]
             trace = jnp.trace(hessian)
-            # Blank prototypes alone have none.
+            # The trace is zero only if all prototypes are blank.
             ridge = jnp.where(trace > 0, self.damping * trace / size, 1.0)
             floor = jnp.finfo(dtype).tiny
             shifted = hessian + jnp.maximum(ridge, floor) * jnp.eye(size, dtype=dtype)
@@ -154,7 +154,7 @@ class Descent(AbstractWithCandidates):
         if start.cluster.shape[0]:
             params = or_incumbent(energy, sample, clusters, index, params, start)
         params, value = self._descend(energy, *later[-1], sample, clusters, index, params)
-        # Staying where it is costs next to nothing to try: no pixel has to be looked up.
+        # Trying the unaligned sample costs next to nothing: no pixel has to be interpolated.
         unaligned = energy.unaligned(sample, clusters.take(index))
         params = jnp.where((unaligned < value)[:, None], 0.0, params)
         value = jnp.minimum(unaligned, value)

@@ -19,19 +19,19 @@ from diffclust.transforms import AbstractSequence
 
 
 class GridSearch(AbstractWithCandidates):
-    """Takes the best params of a grid, the identity and the incumbent's among them.
+    """Takes the best params of a grid, also considering the identity and the incumbent's params.
 
-    With `Sequential(GridSearch(grid), Descent((Stage(8),)))` a descent starts from what was found.
-    Where the transform knows inner products on a grid by FFT (`Translation`, `Rotation`) and the
-    distance is squared Euclidean, these choose the best params for every cluster, and the energy
-    is then evaluated there; elsewhere it is evaluated on the whole grid.
+    In `Sequential(GridSearch(grid), Descent((Stage(8),)))` a descent starts from the result. If the
+    transform can compute inner products on a grid by FFT (`Translation`, `Rotation`) and the
+    distance is squared Euclidean, these select the best params for every cluster, and the energy is
+    then evaluated there; otherwise it is evaluated on the whole grid.
 
     Attributes:
-        grid: The params that are tried, one vector a row; see `diffclust.transforms.params_grid`.
+        grid: The params to try, one vector per row; see `diffclust.transforms.params_grid`.
         candidates: How many clusters an alignment holds, best first; None for all.
-        fourier: Whether inner products by FFT are used where there are some.
-        part: Which of the transforms of a sequence the grid is for, the others at the identity;
-            None where the grid is for all params of the energy.
+        fourier: Whether inner products by FFT are used if available.
+        part: Which of the transforms of a sequence the grid is for, with the others at the
+            identity; None if the grid is for all params of the energy.
 
     References:
         Joyeux and Penczek (2002), Efficiency of 2D alignment methods (angles by FFT in polar
@@ -44,7 +44,7 @@ class GridSearch(AbstractWithCandidates):
     part: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
-        """Refuses what is not a grid, and to leave no margin."""
+        """Refuses invalid grids, and too few candidates for a margin."""
         if self.grid.ndim != 2 or not self.grid.shape[0]:
             raise ValueError(
                 f"grid must hold one vector of params a row, not be of shape {self.grid.shape}"
@@ -52,7 +52,7 @@ class GridSearch(AbstractWithCandidates):
         check_candidates(self.candidates)
 
     def working_copies(self, num_clusters: int) -> int:
-        # A polar grid has three times an image's points.
+        # A polar grid has three times as many points as the image.
         return 12 + 8 * num_clusters
 
     def align(

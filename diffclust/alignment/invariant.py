@@ -16,10 +16,10 @@ from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
 
 Adjoint = Literal["envelope", "unrolled"]
-"""How a loss is differentiated where params are searched for: at the params as they are, since the
-energy is least there (the envelope theorem), or through the steps of the search, as it must be if
-prototypes follow from several passes, and for second derivatives. Params that are predicted always
-carry their gradient."""
+"""How a loss is differentiated if params are searched for: at fixed params, since they minimise the
+energy (the envelope theorem), or through the steps of the search, which is needed if prototypes
+come from several passes, and for second derivatives. Gradients always flow through predicted
+params."""
 
 
 def constant(tree: PyTree) -> Any:
@@ -37,16 +37,16 @@ def constant(tree: PyTree) -> Any:
 def at_fixed_params(
     alignment: Alignment, energy: AbstractPairEnergy, sample: PyTree, clusters: Clusters
 ) -> Alignment:
-    """An alignment whose energies have the derivatives that they have while its params stay.
+    """An alignment whose energies are differentiated at fixed params.
 
     Args:
-        alignment: How a sample is aligned, found without derivatives.
-        energy: What was minimised.
+        alignment: The alignment of a sample, found without derivatives.
+        energy: The energy that was minimised.
         sample: The sample.
         clusters: All clusters.
 
     Returns:
-        The same values. The energies are evaluated once more under differentiation only.
+        The same values. The energies are evaluated again only under differentiation.
     """
     values = _energies(alignment.energy, alignment, energy, sample, clusters)
     return eqx.tree_at(lambda a: a.energy, alignment, values)
@@ -72,8 +72,8 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array
         bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
         return bound(alignment.params, sample, clusters.take(alignment.cluster))
 
-    # Not the values that are there, nor this rule again, which a loop that is linearised drops: an
-    # outer derivative would see constants.
+    # Uses neither the values already there nor this rule again, since linearising a loop drops it
+    # and an # outer derivative would see constants.
     return eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))
 
 
@@ -83,15 +83,15 @@ def _prepared(aligner: AbstractAligner, energy: AbstractPairEnergy, clusters: Cl
 
 
 class InvariantDistance(eqx.Module):
-    """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance that sees through T.
+    """d(x, c) = min over ν of the energy of T(x; ν) against c: a distance invariant under T.
 
-    A quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric,
-    without the triangle inequality. Where transforms form a group, it is symmetric with pixels
-    weighed by the Jacobian.
+    It is a quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric, and
+    without the triangle inequality. If the transforms form a group, it is symmetric when pixels are
+    weighted by the Jacobian.
 
     Attributes:
-        energy: What is minimised, penalties included.
-        aligner: What minimises it.
+        energy: The energy to minimise, including penalties.
+        aligner: The aligner that minimises it.
         adjoint: How it is differentiated; see `Adjoint`.
 
     References:
@@ -103,23 +103,24 @@ class InvariantDistance(eqx.Module):
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
     def __check_init__(self):
-        """Refuses another way than there is."""
+        """Refuses an unknown adjoint."""
         _validation.one_of(self.adjoint, get_args(Adjoint), "adjoint")
 
     def prepared(
         self, examples: PyTree, penalty: Float[Array, " terms"] | None = None
     ) -> "PreparedDistance":
-        """A distance for many pairs: what the aligner computes once for all is computed here.
+        """Prepares a distance for many pairs: the aligner's shared computations are done here.
 
         Args:
             examples: Some samples with a leading axis, of the kind that will be aligned.
-            penalty: Weights of the energy's penalty terms; zero for all where it is not given.
+            penalty: Weights of the energy's penalty terms; by default all zero.
 
         Returns:
             A distance like any other.
         """
         if penalty is None:
-            penalty = jnp.zeros((self.energy.num_penalties,), dtype=jnp.result_type(float))
+            dtype = jnp.result_type(*jax.tree.leaves(examples))
+            penalty = jnp.zeros((self.energy.num_penalties,), dtype=dtype)
         count = jax.tree.leaves(examples)[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))
         preparation = _prepared(self.aligner, self.energy, clusters)
@@ -134,20 +135,20 @@ class InvariantDistance(eqx.Module):
         Args:
             sample: One sample.
             prototype: One prototype.
-            penalty: Weights of the energy's penalty terms; zero for all where it is not given.
+            penalty: Weights of the energy's penalty terms; by default all zero.
 
         Returns:
-            The least energy that the aligner finds.
+            The lowest energy that the aligner finds.
         """
         return self.prepared(_stacked(prototype), penalty)(sample, prototype)
 
 
 class PreparedDistance(AbstractDistance):
-    """An invariant distance ready for many pairs; wherever a distance goes, it can go.
+    """An invariant distance prepared for many pairs; usable wherever a distance is.
 
     Attributes:
-        energy: What is minimised, penalties included.
-        aligner: What minimises it.
+        energy: The energy to minimise, including penalties.
+        aligner: The aligner that minimises it.
         penalty: Weights of the energy's penalty terms.
         preparation: What the aligner's `prepare` returned.
         adjoint: How it is differentiated; see `Adjoint`.
@@ -170,7 +171,7 @@ class PreparedDistance(AbstractDistance):
             The alignment, with one candidate.
         """
         alone = Clusters(_stacked(prototype), self.penalty[None])
-        # No incumbent: nothing is spent on comparing with one.
+        # Without an incumbent, no work is spent on comparing with one.
         none = jnp.zeros((0,), dtype=self.penalty.dtype)
         start = Alignment(none.astype(jnp.int32), none.reshape(0, self.energy.num_params), none)
         check_samples(self.energy, _stacked(sample), alone)
@@ -181,12 +182,12 @@ class PreparedDistance(AbstractDistance):
         return at_fixed_params(result, self.energy, sample, alone) if searched else result
 
     def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
-        """The least energy that the aligner finds; see `AbstractDistance.__call__`.
+        """The lowest energy that the aligner finds; see `AbstractDistance.__call__`.
 
         Args:
             sample: One sample.
             prototype: One prototype, or another sample.
-            weight: Must be None: pixel weights are the energy's.
+            weight: Must be None: the energy has its own pixel weights.
 
         Returns:
             A non-negative number.
@@ -197,12 +198,13 @@ class PreparedDistance(AbstractDistance):
 
 
 class AfterAlignment(AbstractDistance):
-    """A distance measured after an alignment that another one found.
+    """A distance measured after the alignment that another distance found.
 
-    It is not least at the params, so that its derivative goes through the steps of the search.
+    The params do not minimise this distance, so its derivative goes through the steps of the
+    search.
 
     Attributes:
-        alignment: Finds how the sample is moved; its own value is not used.
+        alignment: Finds the params that move the sample; its own value is not used.
         distance: Measured between the moved sample and the prototype.
     """
 
@@ -223,7 +225,7 @@ class AfterAlignment(AbstractDistance):
         Args:
             sample: One sample.
             prototype: One prototype, or another sample.
-            weight: Pixel weights of the distance that is measured, or None.
+            weight: Pixel weights of the measured distance, or None.
 
         Returns:
             A non-negative number.

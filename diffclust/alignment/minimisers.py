@@ -1,4 +1,4 @@
-"""Minimisers of a function of one flat vector, made to run many at a time under `vmap`."""
+"""Minimisers of a function of one flat vector, designed to run in parallel under `vmap`."""
 
 import abc
 import contextlib
@@ -30,14 +30,14 @@ class AbstractMinimiser(eqx.Module):
         """Minimises a differentiable function.
 
         Args:
-            function: What is minimised.
+            function: The function to minimise.
             start: Where to start.
             preconditioner: An approximate inverse Hessian, or None.
-            steps: Number of evaluations after the first, of the function and, but for the last, of
-                its gradient.
+            steps: Number of evaluations of the function after the first one, each except the last
+                with its gradient.
 
         Returns:
-            The best point seen, and the function there.
+            The best point seen, and the function's value there.
         """
 
 
@@ -52,7 +52,7 @@ class _State(eqx.Module):
 
 
 def _two_loops(state: _State, precondition: Callable[[Params], Params]) -> Params:
-    """The L-BFGS direction; a zero curvature marks a vacant place in the history."""
+    """The L-BFGS direction; a zero curvature marks an empty slot in the history."""
     history = state.curvature.shape[0]
     inverse = jnp.where(
         state.curvature > 0, 1.0 / jnp.where(state.curvature > 0, state.curvature, 1.0), 0.0
@@ -71,20 +71,20 @@ def _two_loops(state: _State, precondition: Callable[[Params], Params]) -> Param
 
 
 def _better(point: Params, value: Scalar, best: Params, least: Scalar) -> tuple[Params, Scalar]:
-    """The better of the last point and the best before; NaN where no value was a number."""
+    """The better of the last point and the best one so far; NaN if no value was a number."""
     better = (value < least) | jnp.isinf(least)
     return jnp.where(better, point, best), jnp.where(better, value, least)
 
 
 class PreconditionedLBFGS(AbstractMinimiser):
-    """Limited-memory BFGS around a fixed preconditioner, one evaluation a step.
+    """Limited-memory BFGS around a fixed preconditioner, with one evaluation per step.
 
-    A step that does not decrease the function is refused and the next one is shorter, so that
-    values never rise. There is no inner line search: under `vmap` all would wait for the slowest.
+    A step that does not decrease the function is rejected and the next one is shorter, so values
+    never rise. There is no inner line search: under `vmap` all runs would wait for the slowest.
 
     Attributes:
         history: Number of past moves that correct the preconditioner.
-        shrink: Factor of the step length after a refusal.
+        shrink: Factor by which a rejection shortens the step.
 
     References:
         Nocedal and Wright (2006), Numerical optimization, Algorithm 7.4; the preconditioner takes
@@ -138,14 +138,14 @@ class PreconditionedLBFGS(AbstractMinimiser):
             )
 
         before, _ = jax.lax.scan(step, initial, None, length=steps)
-        # Nothing follows the last step, so that its gradient need not be known.
+        # Nothing follows the last step, so its gradient is not needed.
         point = before.point - before.length * _two_loops(before, precondition)
         return _better(point, function(point), before.point, before.value)
 
 
 @renamed_keywords(optimiser="optimizer")
 class OptaxMinimiser(AbstractMinimiser):
-    """Any optax optimiser; the papers' way is `OptaxMinimiser(optax.adam(1e-2))`.
+    """Any optax optimiser; as in the papers: `OptaxMinimiser(optax.adam(1e-2))`.
 
     Attributes:
         optimizer: A complete optimiser, with its learning rate or line search; it ignores the
@@ -155,8 +155,8 @@ class OptaxMinimiser(AbstractMinimiser):
     optimizer: optax.GradientTransformation = eqx.field(static=True)
 
     def __check_init__(self):
-        """Refuses an optimiser that goes up a line."""
-        # A line search, which descends, misses its arguments.
+        """Refuses an optimiser that ascends."""
+        # A line search lacks its arguments here, but always descends.
         with contextlib.suppress(TypeError), jax.ensure_compile_time_eval():
             start = jnp.zeros((1,))
             with jax.numpy_dtype_promotion("standard"):
@@ -181,7 +181,7 @@ class OptaxMinimiser(AbstractMinimiser):
             best = jnp.where(better, point, best)
             least = jnp.where(better, value, least)
             known = {"value": value, "grad": gradient, "value_fn": function}
-            # Optax mixes weak and strong types, which strict promotion would refuse.
+            # Optax mixes weak and strong types, which strict promotion would reject.
             with jax.numpy_dtype_promotion("standard"):
                 updates, state = update(gradient, state, point, **known)
             return (point + updates, state, best, least), None
@@ -193,9 +193,9 @@ class OptaxMinimiser(AbstractMinimiser):
 
 
 class OptimistixMinimiser(AbstractMinimiser):
-    """Any minimiser of optimistix's, which must be installed: `OptimistixMinimiser(BFGS(...))`.
+    """Any optimistix minimiser, which must be installed: `OptimistixMinimiser(BFGS(...))`.
 
-    It ends by its own tolerance or after `steps`; under `vmap` all wait for the slowest.
+    It stops by its own tolerance or after `steps`; under `vmap` all runs wait for the slowest.
 
     Attributes:
         solver: An `optimistix.AbstractMinimiser`; it ignores the preconditioner.
@@ -206,7 +206,7 @@ class OptimistixMinimiser(AbstractMinimiser):
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
-        # It returns where it ended, or the start if that is better.
+        # Returns the end point, or the start if that is better.
         import optimistix
 
         given = (lambda point, _: function(point), self.solver, start)

@@ -1,4 +1,4 @@
-"""Alignments that a network predicts, and aligners one after another."""
+"""Alignments predicted by a network, and aligners run one after another."""
 
 from typing import ClassVar
 
@@ -25,19 +25,20 @@ from diffclust.prototypes import Clusters
 class Prediction(AbstractWithCandidates):
     """An aligner that predicts the params of all clusters from the sample, without a search.
 
-    `Learned.shared` holds a network from a sample to features, `Clusters.predictor` a sequence of
-    heads from features to the params of one transform each, in the order of a composition. The
-    params can be differentiated by both; the energies, which only choose among clusters, cannot.
+    `Learned.shared` holds a network that maps a sample to features; `Clusters.predictor` holds a
+    sequence of heads, each of which maps features to the params of one transform, in the order of a
+    composition. The params are differentiable with respect to both; the energies, which only select
+    clusters, are not.
 
-    A prediction ignores the incumbent and may be worse than it, or than no move at all; let a
-    descent follow (`Sequential`) where that matters.
+    A prediction ignores the incumbent, and may be worse than it or than no movement at all; if that
+    matters, follow it by a descent (`Sequential`).
 
     Attributes:
         transforms: How many of the heads are used, first to last; None for all. A curriculum
             starts with few.
         candidates: How many clusters an alignment holds, best first; None for all.
-        screening: A cheaper energy, of the first params alone, by which the candidates are chosen
-            where they are not all; None takes the energy itself.
+        screening: A cheaper energy, of the first params only, by which candidates are chosen if
+            they are not all clusters; None uses the energy itself.
 
     References:
         Monnier et al., DTI clustering, Eq. 3, Sec. 4.1 and 4.2 (curriculum learning).
@@ -51,7 +52,7 @@ class Prediction(AbstractWithCandidates):
     is_learned: ClassVar[bool] = True
 
     def working_copies(self, num_clusters: int) -> int:
-        # The network's first layers are many images wide.
+        # The network's first layers are as large as many images.
         return 32 + 12 * num_clusters
 
     def predict(
@@ -82,7 +83,7 @@ class Prediction(AbstractWithCandidates):
         prepared: PyTree,
     ) -> Alignment:
         def fixed(energy: AbstractPairEnergy, params: Array, clusters: Clusters) -> Array:
-            # Without a gradient: whoever wants one evaluates the few that count again.
+            # Without a gradient: callers that need one re-evaluate the few that count.
             bound = jax.vmap(energy.bind(sample), in_axes=(0, None, 0))
             return bound(*jax.lax.stop_gradient((params, sample, clusters)))
 
@@ -100,11 +101,12 @@ class Prediction(AbstractWithCandidates):
 
 
 class Sequential(AbstractAligner):
-    """The second aligner starts from the first's result, and sees only its best clusters.
+    """Runs a second aligner from the first one's result, on its best clusters only.
 
     Attributes:
         first: Finds clusters and params.
-        second: Improves on them; one that never returns worse than its start, such as `Descent`.
+        second: Improves them; an aligner that never returns worse than its start, such as
+            `Descent`.
         candidates: How many of the first's clusters the second sees; None for all of them.
     """
 
@@ -113,7 +115,7 @@ class Sequential(AbstractAligner):
     candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
 
     def __check_init__(self):
-        """Refuses to leave no margin."""
+        """Refuses too few candidates for a margin."""
         check_candidates(self.candidates)
 
     @property
@@ -146,7 +148,7 @@ class Sequential(AbstractAligner):
         keep = self.first.ignores_start and start.cluster.shape[0] > 0
         if keep:
             rough = _with_incumbent(rough, start)
-        # The incumbent stays, as the first that the second is given.
+        # The incumbent is kept, as the first one given to the second aligner.
         chosen = most_promising(rough.cluster, rough.energy, start, count)
         index = rough.cluster[chosen]
         places = jnp.arange(index.shape[0], dtype=jnp.int32)
@@ -162,7 +164,7 @@ class Sequential(AbstractAligner):
 
 
 def _with_incumbent(rough: Alignment, start: Alignment) -> Alignment:
-    """The candidates, the last of which gives way to the incumbent's cluster where that is none."""
+    """The candidates, with the last replaced by the incumbent's cluster if that is not included."""
     absent = (start.cluster[0] >= 0) & jnp.all(rough.cluster != start.cluster[0])
     cluster = jnp.where(absent, start.cluster[0], rough.cluster[-1])
     params = jnp.where(absent, start.params[0], rough.params[-1])

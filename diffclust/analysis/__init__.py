@@ -1,9 +1,9 @@
 """Analyses of finished fits: choice of K or of a landmark grid, comparisons, hierarchies.
 
-Take `elbow`, `Grounds` and `evidence_of` to choose settings without labels, `clusters_of_leading`
-for the clusters of a finished graph for a smaller K, `fit_from_common_start` to compare methods,
+Use `elbow`, `Grounds` and `evidence_of` to choose settings without labels, `clusters_of_leading` to
+get the clusters of a finished graph for a smaller K, `fit_from_common_start` to compare methods,
 `shape_hierarchy` for a dendrogram of shapes, `conformal_p_values` to see which new samples belong
-to no cluster, and `movement` to see whether alignment did anything.
+to no cluster, and `movement` to see whether alignment made a difference.
 """
 
 from diffclust.analysis.common_start import BASELINE, COMPARABLE, CommonStart, fit_from_common_start

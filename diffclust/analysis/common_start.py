@@ -1,4 +1,4 @@
-"""Fits of several methods from one k-means++ start, for a comparison."""
+"""Fits of several methods from a common k-means++ start, for comparison."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,24 +30,23 @@ COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {
 """The methods that can be compared."""
 
 BASELINE = next(name for name in COMPARABLE if METHODS[name].moves == "nothing")
-"""The one of them that moves nothing."""
+"""The one of these that moves nothing."""
 
 _SHARED = (
     *("affine_penalty", "unit_norm", "boundary", "pixel_weights", "split_merge"),
     *("mask", "register", "ground"),
 )
-"""Settings that the others take over where they are not the defaults of the fitted method."""
+"""Settings that the other methods take over if they differ from the fitted method's defaults."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CommonStart:
-    """The results of several methods that began with one start.
+    """The results of several methods that started from the same prototypes.
 
     Attributes:
-        start: The images that all prototypes began as.
-        indices: Their positions in the data.
-        results: The fits, in the order in which they were asked for; the given one is not among
-            them.
+        start: The images that all prototypes started as.
+        indices: Their indices in the data.
+        results: The fits, in the order in which they were requested, without the given one.
         split_merge: Whether fits try to split one cluster and remove another.
     """
 
@@ -66,15 +65,15 @@ def fit_from_common_start(
     sample_weight: Any = None,
     callback: Callback = ignore,
 ) -> CommonStart:
-    """Fits other methods from the prototypes that a fit's best restart began with.
+    """Fits other methods from the prototypes that a fit's best restart started with.
 
-    The other methods have one run each, with the settings that they share with the fitted one.
+    Each of the other methods has one run, with the settings that it shares with the fitted one.
 
     Args:
-        result: A fit of one of `COMPARABLE` that began by k-means++.
-        images: The images it was fitted to.
-        methods: Names of the others.
-        key: The key of that fit: it draws the same start again.
+        result: A fit of one of `COMPARABLE` that was seeded by k-means++.
+        images: The images that it was fitted to.
+        methods: Names of the other methods.
+        key: The key of that fit, which draws the same start again.
         sample_weight: The weights of that fit, or None.
         callback: Called after every chunk.
 
@@ -82,8 +81,8 @@ def fit_from_common_start(
         The start and the other fits.
 
     Raises:
-        ValueError: If the fitted method or another one is not of this kind.
-        FitError: If a loss is not a number.
+        ValueError: If the fitted method or another one is not in `COMPARABLE`.
+        FitError: If a loss is not finite.
 
     References:
         Cosentino et al., DI K-means, Fig. 3 and Sec. 4.2: all methods start from the same
@@ -110,15 +109,15 @@ def fit_from_common_start(
 
 
 def seeds_of(result: Result, data: Data, *, key: Key) -> Int[np.ndarray, " clusters"]:
-    """The samples that the best restart of a fit began with, drawn again.
+    """The samples that the best restart of a fit started with, drawn again.
 
     Args:
-        result: A fit of one of `COMPARABLE` that began by k-means++.
-        data: The images it was fitted to, prepared, and their weights.
+        result: A fit of one of `COMPARABLE` that was seeded by k-means++.
+        data: The prepared images that it was fitted to, and their weights.
         key: The key of that fit.
 
     Returns:
-        Their positions.
+        The indices of these samples.
     """
     model, losses = cast(AbstractPrototypeModel, result.model), result.outcome.restarts
     best = split_key(key, len(losses), best_restart(losses))
@@ -136,7 +135,7 @@ def other_method(model: AbstractPrototypeModel, name: str) -> AbstractPrototypeM
         name: The method, one of `COMPARABLE`.
 
     Returns:
-        A model with as many clusters.
+        A model with the same number of clusters.
     """
     kind, settings = COMPARABLE[name], model.settings()
     usual = type(model)(model.num_clusters).settings()

@@ -28,7 +28,7 @@ def check_evidence(model: AbstractModel) -> AbstractPrototypeModel:
         The model.
 
     Raises:
-        ValueError: If it has no warps, or does not penalise them.
+        ValueError: If the model has no warps, or does not penalise them.
     """
     if not model.descriptor.has_evidence:
         raise ValueError(f"{model.method} has no penalised warps, and so no evidence")
@@ -44,20 +44,20 @@ def check_evidence(model: AbstractModel) -> AbstractPrototypeModel:
 def evidence_of(
     result: Result, images: Any, *, sample_weight: Any = None, pixels: float | None = None
 ) -> tuple[float, float]:
-    """The log-evidence of a fit for each image: comparable between grids and penalty weights.
+    """The log-evidence of a fit per image, comparable between grids and penalty weights.
 
-    It falls where warps are so free that they explain anything, unlike the distortion, which only
-    ever falls with them.
+    It decreases if warps are so free that they can explain anything. The distortion, in contrast,
+    only improves with freer warps.
 
     Args:
-        result: A fit of a model whose warps are penalised.
-        images: The images it was fitted to.
+        result: A fit of a model with penalised warps.
+        images: The images that it was fitted to.
         sample_weight: The weights they were fitted with, or None.
-        pixels: Effective number of independent pixels. Fits are comparable under one number only:
-            give all of them what the first one returned.
+        pixels: Effective number of independent pixels. Fits are comparable only with the same
+            number: pass the value returned for the first fit to all others.
 
     Returns:
-        Nats an image of weight one, and the number of pixels.
+        The evidence in nats per image of weight one, and the number of pixels.
 
     Raises:
         ValueError: If the model has no penalties, or one of them is zero.

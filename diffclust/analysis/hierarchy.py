@@ -20,8 +20,8 @@ class Hierarchy:
 
     Attributes:
         registered: The registered shapes.
-        distances: Distance of every two shapes.
-        linkage: The n - 1 merges, one a row, as `scipy.cluster.hierarchy.linkage` returns them.
+        distances: Distances of all pairs of shapes.
+        linkage: The n - 1 merges, one per row, as returned by `scipy.cluster.hierarchy.linkage`.
     """
 
     registered: Float[np.ndarray, "n landmarks dims"]
@@ -29,16 +29,16 @@ class Hierarchy:
     linkage: Float[np.ndarray, "joins 4"]
 
     def cut(self, num_clusters: int) -> Int[np.ndarray, " n"]:
-        """The clusters that are left where the last joins are undone.
+        """The clusters that remain when the last merges are undone.
 
         Args:
-            num_clusters: How many clusters; ties may leave fewer.
+            num_clusters: Number of clusters; ties may leave fewer.
 
         Returns:
             A cluster for each shape, numbered in the order of their first shapes.
 
         Raises:
-            ValueError: If there are fewer shapes, or the number is below 1.
+            ValueError: If there are fewer shapes than clusters, or the number is below 1.
         """
         from scipy.cluster.hierarchy import fcluster
 
@@ -55,7 +55,7 @@ def registered_gaussians(
     """Registered shapes as Gaussians, each with the variances over all shapes.
 
     Args:
-        model: Says which covariances and registration.
+        model: Determines the covariances and the registration.
         shapes: Shapes, none of them a point or a line.
 
     Returns:
@@ -70,21 +70,21 @@ def registered_gaussians(
 def shape_hierarchy(
     shapes: Any, *, model: ShapeKMeans | None = None, linkage: str = "average"
 ) -> Hierarchy:
-    """Joins shapes by their distances, in each of which both carry the variances of all shapes.
+    """Merges shapes by their distances; in each, both shapes carry the variances of all shapes.
 
     Args:
-        shapes: Anything array-like of shape `(n, landmarks, dims)`.
-        model: Says which distance, norm, covariances and registration; the Fisher–Rao distance
-            summed over landmarks where it is not given. Its number of clusters means nothing.
-        linkage: How clusters are compared, as SciPy names it: `"average"`, `"complete"`,
-            `"single"`, `"ward"`.
+        shapes: An array-like of shape `(n, landmarks, dims)`.
+        model: Determines the distance, norm, covariances and registration; by default the
+            Fisher–Rao distance summed over landmarks. Its number of clusters is not used.
+        linkage: How clusters are compared, by SciPy's name: `"average"`, `"complete"`, `"single"`
+            or `"ward"`.
 
     Returns:
         The hierarchy.
 
     Raises:
-        ValueError: If the shapes are none, fewer than two, or the model has no distance between
-            two shapes.
+        ValueError: If the shapes are invalid or fewer than two, or the model has no distance
+            between two shapes.
 
     References:
         Gattone et al., A shape distance based on the Fisher–Rao metric and its application for

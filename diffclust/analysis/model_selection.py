@@ -1,4 +1,4 @@
-"""Choosing the number of clusters, or a landmark grid, without labels, and the reasons for it."""
+"""Choice of the number of clusters or of a landmark grid without labels, with reasons."""
 
 import dataclasses
 import math
@@ -13,10 +13,10 @@ from diffclust.solvers import PointClusters, kmeans
 from diffclust.types import Key
 
 _CLEAR_GAP = 1.5
-"""How many times as wide as every other gap of its graph one must be that is chosen."""
+"""How many times wider than every other gap of its graph the chosen one must be to be clear."""
 
 _CLEAR_EVIDENCE = 0.05
-"""By what share of the range of all evidences the greatest must exceed the next."""
+"""By what share of the range of all evidences the highest must exceed the next."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Grounds:
     """The best of several settings, and the reason.
 
     Attributes:
-        best: Position of the best setting; None where none can be named.
+        best: Index of the best setting; None if there is none.
         is_clear: Whether it is clearly better than the others.
-        reason: Why, in a sentence or two.
+        reason: The reason, in a sentence or two.
     """
 
     best: int | None
@@ -35,26 +35,26 @@ class Grounds:
 
 
 def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
-    """The number of clusters after which the loss falls less.
+    """The number of clusters after which the loss falls more slowly.
 
-    It is where the curve lies farthest below the chord between its ends. The curve is first made
-    what perfect fits would give, by taking for each K the least loss of no more clusters: a better
-    fit of K clusters is one of more clusters, too. Drawing its lower convex hull would not change
-    the choice, as what lies farthest below a line is a corner of the hull.
+    This is where the curve lies farthest below the chord between its ends. First the curve is
+    corrected to what perfect fits would give, by taking for each K the lowest loss of any number of
+    clusters up to K: a good fit of K clusters is also one of more clusters. Taking the lower convex
+    hull would not change the choice, as the point farthest below a line is a corner of the hull.
 
-    The choice depends on the range of K, and means little where the curve has no clear elbow: look
-    at it.
+    The choice depends on the range of K, and means little if the curve has no clear elbow: look at
+        the curve.
 
     Args:
         num_clusters: Values of K, all different, in any order.
-        losses: The loss of each, summed or averaged; may be negative.
+        losses: The loss for each K, summed or averaged; may be negative.
 
     Returns:
-        One of the K, the least of several that are as good; None where there is no elbow:
-        fewer than three K, or no loss below the chord.
+        One of the K, the smallest of several equally good ones; None if there is no elbow: with
+        fewer than three K, or if no loss is below the chord.
 
     Raises:
-        ValueError: If the two differ in length, a K occurs twice, or a loss is not a finite number.
+        ValueError: If the two differ in length, a K occurs twice, or a loss is not finite.
 
     References:
         Satopää et al., Finding a "Kneedle" in a Haystack, 2011; Monnier et al., DTI clustering,
@@ -75,7 +75,7 @@ def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
     ks, values = ks[order], np.minimum.accumulate(values[order])
     share = (ks - ks[0]) / (ks[-1] - ks[0])
     below = values[0] + share * (values[-1] - values[0]) - values
-    # What rounding makes of a straight line is no elbow.
+    # Rounding of a straight line does not count as an elbow.
     if below.max() <= 1e-9 * np.abs(values).max():
         return None
     return int(ks[below.argmax()])
@@ -88,11 +88,11 @@ def grounds_of_losses(
 
     Args:
         num_clusters: Values of K, ascending.
-        losses: The loss of each.
-        rounding: By how much equal losses may differ.
+        losses: The loss for each K.
+        rounding: How much equal losses may differ.
 
     Returns:
-        The grounds for the `elbow`.
+        The grounds for the choice by `elbow`.
     """
     chosen = elbow(num_clusters, losses)
     if max(losses) - min(losses) <= rounding:
@@ -115,14 +115,17 @@ def grounds_of_losses(
     if depth <= smooth:
         reason = f"No clear choice. {reason}. Look at the curve, the silhouette and the stability."
         return Grounds(best, False, reason)
-    return Grounds(best, True, f"{reason}. The choice depends on the range of K that was tried.")
+    first = num_clusters[0]
+    ends = f" K = {first}, its least, is an end of the line; begin at 1 to judge it too."
+    depends = f"{reason}. The choice depends on the range of K that was tried."
+    return Grounds(best, True, depends + ends * (first > 1))
 
 
 def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
-    """The largest distance of the losses below their chord, as a share of their fall.
+    """The largest distance of the losses below their chord, as a fraction of their decrease.
 
-    Without clusters losses go like K^(-2/d) in d dimensions (Zador, 1982), which is deepest in the
-    plane, where it is 1 / K.
+    Without clusters, losses decrease like K^(-2/d) in d dimensions (Zador, 1982). This is deepest
+    in the plane, where it is 1 / K.
     """
     values = np.minimum.accumulate(np.asarray(losses, np.float64))
     fall, share = values[0] - values[-1], (counts - counts[0]) / (counts[-1] - counts[0])
@@ -132,23 +135,24 @@ def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
 def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, float]]) -> Grounds:
     """Whether a graph falls into one number of parts much more clearly than into any other.
 
-    Where graphs follow K, the gaps of different graphs are on no common scale: each K is judged
-    among the gaps of the graph that a fit of it cuts.
+    If graphs depend on K, the gaps of different graphs are not on a common scale: each K is
+        compared with the gaps of the graph that its fit cuts.
 
     Args:
         num_clusters: Values of K, ascending.
-        gaps: For each of them the gap λ_k - λ_(k+1) after every k, of its own graph.
+        gaps: For each K, the gap λ_k - λ_(k+1) after every k, in its own graph.
 
     Returns:
-        The grounds for the K whose gap is widest beside the others of its graph. It is clear where
-        it is so many times as wide as every other, does not end the range, and is the only such.
+        The grounds for the K whose gap is widest relative to the others of its graph. The choice is
+        clear if this gap is much wider than every other, does not end the range, and is the only
+        such gap.
 
     References:
         von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
     """
     ratios, seconds = [], []
     for count, own in zip(num_clusters, gaps, strict=True):
-        # One part is what every connected graph has; its gap says nothing of clusters.
+        # Every connected graph has one part; its gap says nothing about clusters.
         others = [gap for k, gap in own.items() if k not in (1, count)]
         seconds.append(max(others, default=0.0))
         second = max(seconds[-1], np.finfo(np.float64).tiny) if others else math.inf
@@ -176,15 +180,15 @@ def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, flo
 
 
 def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Grounds:
-    """Whether one landmark grid has clearly the greatest evidence.
+    """Whether one landmark grid has clearly the highest evidence.
 
     Args:
-        names: What the grids are called, in ascending order of their landmarks.
-        values: Their log-evidence of an image.
+        names: Names of the grids, in ascending order of their landmarks.
+        values: Their log-evidence per image.
 
     Returns:
-        The grounds for the greatest. It is clear where it exceeds the next by more than a hair,
-        and a finer grid was tried.
+        The grounds for the grid with the highest evidence. The choice is clear if it clearly
+        exceeds the next, and a finer grid was tried.
     """
     best = int(np.argmax(values))
     if len(values) == 1:
@@ -209,7 +213,7 @@ def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Ground
 
 
 def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> PointClusters | None:
-    """The clusters of a graph that was cut into at least as many, without another fit.
+    """The clusters for a smaller K of a graph that has been cut, without another fit.
 
     Args:
         result: A fit of a spectral method.
@@ -217,8 +221,8 @@ def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> Point
         key: Random key of the k-means.
 
     Returns:
-        k-means of the leading eigenvectors, as many more than K as the fit had; None where the fit
-        has none of the samples, but those of representatives.
+        k-means of the leading eigenvectors, with as many in excess of K as in the fit; None if the
+        fit has eigenvectors only of representatives, not of the samples.
 
     Raises:
         ValueError: If K is larger than that of the fit.

@@ -1,4 +1,4 @@
-"""What alignment did for a fit: how far it moved samples, what that gained, what K-means does."""
+"""The effect of alignment on a fit: movement, gain, and comparison with K-means."""
 
 import dataclasses
 import warnings
@@ -27,16 +27,16 @@ from diffclust.transforms import AbstractSequence, AbstractTransform, Affine
 from diffclust.types import Image, Key, Params, Points, Scalar
 
 _MAX_SAMPLES = 500
-"""What is averaged over: enough for two digits."""
+"""Number of samples to average over: enough for two digits."""
 
 _MAX_CLUSTERED, _MAX_VALUES = 2000, 2**25
-"""Images, and their pixels' values, of which a sample is clustered by plain K-means at most."""
+"""Most images, and most pixel values, that are clustered by plain K-means."""
 
 _SMALL = {"displacement": 0.1, "prototype_displacement": 0.1, "gain": 0.02}
-"""Pixels, and the share of the loss, below which alignment did next to nothing."""
+"""Pixels, and share of the loss, below which alignment had next to no effect."""
 
 _SAME_ARI = 0.95
-"""ARI from which two clusterings are nearly the same."""
+"""ARI above which two clusterings are nearly the same."""
 
 
 def movement(
@@ -46,30 +46,30 @@ def movement(
 
     Args:
         result: A fit.
-        images: The images it was fitted to, in memory or not.
+        images: The images that it was fitted to, in memory or not.
         key: The key of that fit.
         sample_weight: The weights of that fit, or None.
-        assignments: The clusters that it began with, or None where it seeded itself.
+        assignments: The clusters that it started with, or None if it was seeded.
 
     Returns:
-        By name, as far as the method has them, means being over at most 500 images:
+        Figures by name, as far as the method has them, with means over at most 500 images:
 
-        - `registration_displacement`: how far registration moved pixels, in pixels: the root of the
-          mean square over the canvas;
-        - `displacement`, `prototype_displacement`: the same of the alignments of images, or of
-          prototypes; of a spectral method that aligns pairs, of those to the clusters' means;
+        - `registration_displacement`: how far registration moved pixels, in pixels: the root mean
+          square over the canvas;
+        - `displacement`, `prototype_displacement`: the same for the alignments of images, or of
+          prototypes; for a spectral method that aligns pairs, for those to the clusters' means;
         - `gain`: the share of these images' summed distances, each to its best prototype, that
-          movement took away; `log_density_gain`: of a mixture, nats an image;
+          movement removed; `log_density_gain`: for a mixture, in nats per image;
         - `kmeans_ari`: the adjusted Rand index with scikit-learn's K-means from the same start; or,
-          where that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with that
-          of at most 2,000 of the images as they came and as they were registered;
-        - `start_kept`: the share of images that are still in the cluster they began in;
+          if that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with K-means
+          of at most 2,000 of the images as given and as registered;
+        - `start_kept`: the share of images that are still in the cluster they started in;
         - `place_explained`, `size_explained`, `lightness_explained`: the share of the variance of
-          where figures lie in the images as they came, of how large they are, and of how light
-          images are, that lies between clusters; where it varies.
+          the figures' positions in the given images, of their sizes, and of the images' lightness
+          that lies between clusters, if there is any variance.
 
-        Plain methods that move nothing have the last four alone, and samples that are no images
-        `start_kept` alone.
+        Plain methods that move nothing have only the last four, and samples other than images only
+        `start_kept`.
     """
     figures: dict[str, float] = {}
     if assignments is not None:
@@ -107,7 +107,7 @@ def movement(
         groups, clusters = np.asarray(assignments), range(result.model.num_clusters)
         each = [np.flatnonzero(groups == k) for k in clusters]
         ones = np.ones(len(array)) if weight is None else weight
-        # Of images that weigh nothing, their mean.
+        # If all images have weight zero, their plain mean.
         weights = [ones[rows] if ones[rows].any() else None for rows in each]
         start = [np.average(array[r], 0, w) for r, w in zip(each, weights, strict=True)]
     init = np.reshape(start, (len(start), -1))
@@ -125,7 +125,7 @@ def _alignment(result: Result, chosen: np.ndarray, part: np.ndarray) -> dict[str
         clusters = jnp.asarray(result.assignments[chosen])
         after, before = map(float, _own_distances(result, jnp.asarray(array), params, clusters))
     else:
-        # Both solvers have one; with all candidates of a mixture, whose least score counts.
+        # Both solvers have an aligner; a mixture's gets all candidates, as its lowest score counts.
         unmoved: Any = dataclasses.replace(cast(Any, solver), aligner=NoAlignment())
         before = float(assign_samples(unmoved, outcome.learned, data).distances.sum())
         after = float(result.distances[chosen].sum())
@@ -158,7 +158,7 @@ def _own_distances(
 
 
 def _agreement_with_kmeans(result: Result, images: Images) -> dict[str, float]:
-    """The adjusted Rand index with plain K-means of a sample of the images."""
+    """The adjusted Rand index with plain K-means on some of the images."""
     model, clusters = result.model, result.model.num_clusters
     most = min(_MAX_CLUSTERED, _MAX_VALUES // int(np.prod(images.shape[1:])))
     chosen = np.unique(np.linspace(0, len(images) - 1, max(most, 2 * clusters)).astype(int))
@@ -173,12 +173,12 @@ def _agreement_with_kmeans(result: Result, images: Images) -> dict[str, float]:
 def _kmeans_ari(
     own: np.ndarray, images: np.ndarray, num_clusters: int, weight: Any = None, **settings: Any
 ) -> float:
-    """The agreement with scikit-learn's K-means, under its settings."""
+    """The agreement with scikit-learn's K-means, with its settings."""
     from sklearn.cluster import KMeans
 
     baseline = KMeans(num_clusters, random_state=0, **settings)
     with warnings.catch_warnings():
-        # Of images that are equal there may be fewer than clusters.
+        # With equal images there may be fewer than clusters.
         warnings.simplefilter("ignore")
         labels = baseline.fit_predict(np.reshape(images, (len(images), -1)), sample_weight=weight)
     return float(metrics.adjusted_rand_index(own, labels))
@@ -212,11 +212,11 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
     """Describes in words what `movement` returned.
 
     Args:
-        figures: Its figures, perhaps among others.
-        noun: What a sample is called.
+        figures: The figures, possibly among others.
+        noun: The word for a sample.
 
     Returns:
-        A sentence for each figure that is there, with a hint where alignment did next to nothing.
+        A sentence for each figure present, with a hint if alignment had next to no effect.
     """
     nouns, sentences = plural(noun), []
     is_registered = "registration_displacement" in figures
@@ -230,7 +230,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         "registered_kmeans_ari": "registered",
     }
     named = [f"{figures[name]:.2f} ({view})" for name, view in views.items() if name in figures]
-    # One cluster is compared with nothing, and its images may be as alike as they get.
+    # One cluster has nothing to be compared with, and its images may be as similar as they can get.
     sentences += _alignment_in_words(figures, nouns, hint=bool(named))
     if named:
         sentences.append(
@@ -257,7 +257,7 @@ def _pixels(number: float) -> str:
 
 
 def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -> list[str]:
-    """Says how far alignment moved what and its gain, with a hint where that is little."""
+    """Says how far alignment moved what, and its gain, with a hint if that is little."""
     moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
     gains = {
         "gain": "took away {:.0%} of their distances",
@@ -268,7 +268,7 @@ def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -
     if not words or not gained:
         return []
     sentences = [f"Alignment moved {words[0]} on average, which {gained[0]}."]
-    # Colours alone move no pixel.
+    # Colour transforms alone move no pixel.
     is_small = any(0.0 < figures[name] < most for name, most in _SMALL.items() if name in figures)
     if hint and (is_small or figures.get("gain", 1.0) <= 0.0):
         sentences.append(

@@ -1,4 +1,4 @@
-"""Whether new samples are like those that a model was fitted to."""
+"""Whether new samples are like the samples that a model was fitted to."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from diffclust.models.selection import IS_POSITIVE
 from diffclust.solvers import Assignment
 
 SIGNIFICANCE = 0.05
-"""A p-value at which a sample is called far from its cluster."""
+"""p-value below which a sample is considered far from its cluster."""
 
 
 def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
@@ -19,15 +19,15 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
 
     Args:
         result: A fitted model.
-        assignment: What `result.predict` said of new samples.
+        assignment: The result of `result.predict` for the new samples.
 
     Returns:
-        The `p_values` by the model's own nonconformity scores: the distances, or of a graph those
-        to the nearest fitted samples. Directions that were found of few samples fit these better
-        than others, so that small fits give more small values.
+        The `p_values` by the model's own nonconformity scores: the distances, or for a graph those
+        to the nearest fitted samples. Directions found from few samples fit these better than
+        others, so small fits give more small values.
     """
     new, own = assignment.nonconformity, result.outcome.assignment
-    # Samples of weight zero were assigned, and not fitted.
+    # Samples of weight zero were assigned but not fitted.
     is_fitted = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0
     fitted = own.nonconformity
     own = jax.tree.map(lambda each: each[is_fitted], own)
@@ -41,9 +41,10 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
 def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:
     """Computes conformal p-values of new samples by their distance to the cluster.
 
-    The conformal p-value with the distance as the measure of nonconformity. Of samples drawn like
-    the fitted ones a share of at most p has a value of at most p; but prototypes lie nearer to the
-    samples they are means of, so that small clusters give somewhat more small values.
+    These are conformal p-values with the distance as nonconformity measure. Of samples from the
+    same distribution as the fitted ones, a share of at most p has a value of at most p. But
+    prototypes are closer to the samples that they are means of, so small clusters give somewhat
+    more small values.
 
     Args:
         fitted: The samples of the fit.

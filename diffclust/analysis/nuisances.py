@@ -1,4 +1,4 @@
-"""How much of the place, size and lightness of what images show lies between clusters."""
+"""How much of the place, size and lightness of the images' content lies between clusters."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from jaxtyping import Bool, Float, Int
 from diffclust.masks import as_mask, mask_weights
 
 _LEAST_SPREAD = {"place": 0.05, "size": 0.1, "lightness": 0.05}
-"""Standard deviations below which a quantity hardly varies: shares of the shorter side, of a size,
-and of the range of the images together."""
+"""Standard deviations below which a quantity hardly varies: as fractions of the shorter side, of a
+size, and of the range of all images."""
 
 _FAINT = 0.2
-"""The share of the strongest contrast below which a pixel belongs to the ground."""
+"""Share of the strongest contrast below which a pixel belongs to the ground."""
 
 EXPLAINED = 0.75
-"""The share of a variance from which clusters may be of nothing else; digits' kinds have .68 at
-most."""
+"""Share of a variance above which clusters may reflect nothing else; for the kinds of digits it is
+at most .68."""
 
 NUISANCES = {
     "place": "where figures lie",
@@ -30,15 +30,15 @@ def explained_variance(
 ) -> float:
     """The share of a variance that lies between clusters, adjusted for chance: ε².
 
-    The mean of the correlation ratio η² is (K - 1) / (n - 1) where n samples are put into K
-    clusters at random; that of ε² = 1 - (1 - η²) (n - 1) / (n - K) is 0.
+    If n samples are put into K clusters at random, the mean of the correlation ratio η² is (K - 1)
+    / (n - 1), and that of ε² = 1 - (1 - η²) (n - 1) / (n - K) is 0.
 
     Args:
-        values: One or several numbers of each sample, whose variances are summed.
+        values: One or several numbers per sample, whose variances are summed.
         assignments: The cluster of each sample.
 
     Returns:
-        A share, at least 0; 0 where nothing varies, or clusters have one sample each.
+        A share, at least 0; 0 if nothing varies, or clusters have one sample each.
 
     References:
         Kelley (1935), An unbiased correlation ratio measure.
@@ -59,16 +59,16 @@ def nuisances_explained(
     *,
     mask: Any = None,
 ) -> dict[str, float]:
-    """How much of each nuisance lies between clusters, where it varies at all.
+    """How much of each nuisance's variance lies between clusters, if it varies.
 
     Args:
-        images: Images as they came.
-        assignments: The cluster of each.
+        images: Images as given.
+        assignments: The cluster of each image.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; hidden ones do not count.
 
     Returns:
-        Shares as `place_explained`, `size_explained` and `lightness_explained`; none where there
-        are fewer than two images for each cluster.
+        Shares as `place_explained`, `size_explained` and `lightness_explained`; none if there are
+        fewer than two images per cluster.
     """
     figures, text = {}, as_mask(mask)
     if len(images) < 2 * len(np.unique(assignments)):
@@ -94,7 +94,7 @@ def _nuisances(
     contrast = np.abs(images - ground).sum(axis=3, dtype=np.float64) * seen
     largest = contrast.max(axis=(1, 2), keepdims=True)
     contrast = np.where(contrast > _FAINT * largest, contrast, 0.0)
-    # A blank image is in the middle.
+    # The centre of a blank image is the middle.
     weight = np.where(largest > 0, contrast, 1.0)
     weight /= weight.sum(axis=(1, 2), keepdims=True)
     across, down = np.arange(width) / min(height, width), np.arange(height) / min(height, width)

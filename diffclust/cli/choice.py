@@ -36,6 +36,10 @@ _METADATA = "about.json"
 """File that identifies the sweep that the saved fits belong to."""
 
 
+_STEADY, _UNSTEADY = 0.95, 0.8
+"""Stabilities from which fits agree, and below which they differ."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
     """A fit of one of the settings that are compared.
@@ -266,6 +270,11 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         trials.append(_trial(options, result.loss, fitter.dataset, result, stability=stability))
     counts, losses = zip(*[(t.options.clusters, t.value) for t in trials], strict=True)
     grounds = analysis.grounds_of_losses(counts, losses, rounding=rounding)
+    # Other numbers whose fits agree, where those of the best one do not.
+    steady = [t.name for t in trials if t.options.clusters > 1 and t.stability >= _STEADY]
+    if grounds.best is not None and steady and trials[grounds.best].stability < _UNSTEADY:
+        doubt = f" Two fits of it differ, and of K = {', '.join(steady)} they agree (stability)."
+        grounds = dataclasses.replace(grounds, reason=grounds.reason + doubt)
     return _choice("elbow", "clusters", "loss", trials, grounds)
 
 

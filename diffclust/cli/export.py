@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,12 @@ class _Export:
         # To a path that ends in .NPZ it would add another ending.
         with self.path.open("wb") as file:
             np.savez(file, index=self.run.indices, cluster=self.run.clusters, **arrays)
+
+    def save_table(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Writes columns of all samples, beside their indices, names and clusters."""
+        run, header = self.run, ["index", self.run.column, "cluster", *columns]
+        rows = zip(run.indices, run.places, run.clusters, *columns.values(), strict=True)
+        runs.write_table(self.path, header, rows)
 
 
 def export(options: Export) -> None:
@@ -167,9 +173,7 @@ def _params(job: _Export) -> str:
     if job.ending == ".npz":
         job.save_arrays(params=params)
     else:
-        header = ["index", "cluster", *(f"param_{i}" for i in range(params.shape[1]))]
-        rows = zip(run.indices, run.clusters, *params.T, strict=True)
-        runs.write_table(job.path, header, rows)
+        job.save_table({f"param_{i}": column for i, column in enumerate(params.T)})
     return f"{job.samples()}, {params.shape[1]} params each"
 
 
@@ -250,7 +254,7 @@ def _registration(job: _Export) -> str:
     frame = model.prototype_frame
     if job.ending == ".csv" and frame.place == "none":
         raise ValueError(
-            "colours alone were evened out, not places; give an --out that ends in .npz"
+            "colours alone were normalised, not places; give an --out that ends in .npz"
         )
     samples = reload_samples(job.run, result, job.options.source, job.bar).samples
     batches = _batches(job, "registering")
@@ -258,11 +262,8 @@ def _registration(job: _Export) -> str:
     if job.ending == ".npz":
         job.save_arrays(params=params)
     else:
-        header = ["index", "cluster", "x", "y", "size", "slant"]
-        found = frame.figures(params, samples.shape[1:])
-        runs.write_table(
-            job.path, header, zip(job.run.indices, job.run.clusters, *found.T, strict=True)
-        )
+        found = frame.figures(params, samples.shape[1:]).T
+        job.save_table(dict(zip(("x", "y", "size", "slant"), found, strict=True)))
     return f"{job.samples()}, what registration took out"
 
 

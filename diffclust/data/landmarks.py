@@ -57,9 +57,8 @@ def load_landmarks(
         raise DataError(f"curves must be one of {', '.join(CURVES)}: got {curves!r}.")
     stored = _read(path, curves, use_scale)
     where = f"landmarks in {str(path)!r}"
-    landmarks = check_landmarks(
-        stored.landmarks, collinear="accept", name=where, shapes=stored.names
-    )
+    called = {"shapes": stored.names, "names": stored.landmark_names}
+    landmarks = check_landmarks(stored.landmarks, collinear="accept", name=where, **called)
     if landmarks.shape[2] > 3:
         raise DataError(
             f"{where} must be [n, k, 2 or 3]: got {list(landmarks.shape)}; coordinates come last."
@@ -223,6 +222,7 @@ def check_landmarks(
     collinear: Literal["refuse", "accept"] = "refuse",
     name: str = "landmarks",
     shapes: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Check shapes, and bring them to float64.
 
@@ -232,6 +232,7 @@ def check_landmarks(
             covariances have no inverse) or accepted.
         name: What an error calls the array.
         shapes: What an error calls each shape; by default they are counted from 0.
+        names: The same of each landmark.
 
     Returns:
         float64 `[n, landmarks, dims]`.
@@ -242,6 +243,8 @@ def check_landmarks(
             the shapes.
     """
     try:
-        return _validation.landmarks(landmarks, name, collinear=collinear, shapes=shapes)
+        return _validation.landmarks(
+            landmarks, name, collinear=collinear, shapes=shapes, landmarks=names
+        )
     except ValueError as error:
         raise DataError(str(error)) from error

@@ -1,6 +1,6 @@
-"""Distances between one sample and one prototype, before any transform is minimised over.
+"""Distances between one sample and one prototype, before minimising over transforms.
 
-Take one to say what "alike" means; give it to `diffclust.alignment` to make it invariant.
+Use a distance to define what "alike" means; give it to `diffclust.alignment` to make it invariant.
 """
 
 from diffclust.distances.base import (

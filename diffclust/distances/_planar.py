@@ -1,20 +1,20 @@
-"""The squared Fisher–Rao distance in the plane, without a single matrix.
+"""The squared Fisher–Rao distance in the plane, computed without matrices.
 
-The matrix G of `diffclust.distances.fisher_rao` lies, for d = 2, in SO(3, 2), whose double cover is
-Sp(4). Its eigenvalues there are e^{±a}, e^{±b}, the squared distance is a² + b², and with
-w the one number that is free in W, Σ = L⁻¹Σ_q L⁻ᵀ, μ = L⁻¹(μ_q - μ_p), LLᵀ = Σ_p, g² = det Σ,
-q = μᵀΣ⁻¹μ and r = μᵀΣ⁻¹(-μ₂, μ₁)ᵀ both symmetric sums are quadratic in w:
+For d = 2, the matrix G of `diffclust.distances.fisher_rao` lies in SO(3, 2), whose double cover is
+Sp(4). Its eigenvalues there are e^{±a}, e^{±b}, and the squared distance is a² + b². Let w be the
+one free number in W, and Σ = L⁻¹Σ_q L⁻ᵀ, μ = L⁻¹(μ_q - μ_p), LLᵀ = Σ_p, g² = det Σ, q = μᵀΣ⁻¹μ and
+r = μᵀΣ⁻¹(-μ₂, μ₁)ᵀ. Then both symmetric sums are quadratic in w:
 
     cosh a + cosh b = ½ [g + (1 + tr Σ + |μ|²/2 + w²) / g + g q / 2]
     cosh a · cosh b = ¼ [tr Σ + tr Σ⁻¹ + |μ|² + q + |μ|² q / 4 + w r + w² tr Σ⁻¹]
 
-The projection to the Gaussians is a Riemannian submersion, so the distance is the least over w.
-Below they are written in y = cosh - 1, every term small where the Gaussians are close.
+The projection to the Gaussians is a Riemannian submersion, so the distance is the minimum over w.
+In the code both sums are written in y = cosh - 1, with every term small for close Gaussians.
 
 Squared arcosh and its symmetric sums are smooth through zero, to any order of derivative. With
 k(y) = arcosh(1 + y) / sinh arcosh(1 + y), the derivative of arcosh²(1 + y) is 2 k(y), and k is
-analytic at zero: k(y) = Σ (-1)ⁿ n! / (2n + 1)!! yⁿ. It solves y (2 + y) k' + (1 + y) k = 1, which
-gives its derivatives from one another.
+analytic at zero: k(y) = Σ (-1)ⁿ n! / (2n + 1)!! yⁿ. It solves y (2 + y) k' + (1 + y) k = 1, from
+which each derivative follows from the previous ones.
 """
 
 from functools import partial
@@ -32,7 +32,7 @@ _TERMS = 30
 
 
 def _coefficients(order: int) -> list[float]:
-    """Coefficients of the series of the derivative of k of that order."""
+    """Coefficients of the series of the derivative of k of the given order."""
     series = [1.0]
     for n in range(1, _TERMS + order):
         series.append(-series[-1] * n / (2 * n + 1))
@@ -43,13 +43,13 @@ def _coefficients(order: int) -> list[float]:
 
 def arcosh1p(y: Float[Array, "..."]) -> Float[Array, "..."]:
     """The inverse of cosh - 1: full precision for small y, no overflow for large y."""
-    # Half the cost of XLA's arcsinh, and as precise.
+    # Half the cost of XLA's arcsinh, at the same precision.
     return jnp.log1p(y + jnp.sqrt(y) * jnp.sqrt(y + 2.0))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def ratio(order: int, y: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The derivative of k of an order, where y ≥ 0."""
+    """The derivative of k of the given order, for y ≥ 0."""
     small = y < _SERIES_BELOW
     near = jnp.where(small, y, 0.0)
     series = jnp.zeros_like(y)
@@ -80,10 +80,10 @@ def _squared_arcosh1p_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 def _roots(total: Scalar, times: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """The two non-negative numbers of a sum and a product, larger first, and half their gap."""
+    """The two non-negative numbers with a sum and a product, larger first, and half their gap."""
     gap = jnp.sqrt(jnp.maximum(0.25 * total**2 - times, 0.0))
     large = 0.5 * total + gap
-    # From the product, or the smaller would be lost to cancellation.
+    # From the product, as the smaller would otherwise be lost to cancellation.
     positive = large > 0
     small = jnp.where(positive, jnp.maximum(times, 0.0) / jnp.where(positive, large, 1.0), 0.0)
     return large, jnp.minimum(small, large), gap
@@ -98,7 +98,7 @@ def pair_sum(order: int, total: Scalar, times: Scalar) -> Scalar:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def pair_slope(order: int, total: Scalar, times: Scalar) -> Scalar:
-    """The slope of k⁽ᵒʳᵈᵉʳ⁾ from one to the other of the two numbers of this sum and product."""
+    """The slope of k⁽ᵒʳᵈᵉʳ⁾ between the two numbers with this sum and product."""
     large, small, gap = _roots(total, times)
     middle = 0.5 * total
     close = _are_close(middle, gap)
@@ -108,7 +108,7 @@ def pair_slope(order: int, total: Scalar, times: Scalar) -> Scalar:
 
 
 def _are_close(middle: Scalar, gap: Scalar) -> Bool[Array, ""]:
-    """Whether Taylor's theorem is nearer than a difference quotient: errors of gap⁴ and ε / gap."""
+    """Whether Taylor's theorem beats a difference quotient, with errors of gap⁴ and ε / gap."""
     return gap < jnp.finfo(gap.dtype).eps ** 0.2 * (2.0 + middle)
 
 
@@ -133,13 +133,13 @@ def _pair_slope_jvp(order: int, primals: tuple, tangents: tuple) -> tuple:
 
 
 def _moved(primals: tuple, tangents: tuple) -> tuple[Scalar, Scalar]:
-    """How the middle of the two numbers, and the square of half their gap, move."""
+    """The derivatives of the middle of the two numbers, and of the square of half their gap."""
     return 0.5 * tangents[0], 0.5 * primals[0] * tangents[0] - tangents[1]
 
 
 @jax.custom_jvp
 def pair_squares(total: Scalar, times: Scalar) -> Scalar:
-    """Σ arcosh²(1 + y) over the two numbers y ≥ 0 of this sum and product."""
+    """Σ arcosh²(1 + y) over the two numbers y ≥ 0 with this sum and product."""
     large, small, _ = _roots(total, times)
     return arcosh1p(large) ** 2 + arcosh1p(small) ** 2
 
@@ -178,13 +178,14 @@ def squared_planar(p: Gaussian, q: Gaussian) -> Scalar:
 
 @jax.custom_jvp
 def _least(sums: _Sums) -> Scalar:
-    """The least squared distance over w."""
+    """The minimum of the squared distance over w."""
     return pair_squares(*sums.at(_twist_to(sums)))
 
 
 @_least.defjvp
 def _least_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # At the minimum w has no first-order effect; the second derivatives come from that of w.
+    # At the minimum w has no first-order effect; second derivatives follow from the derivative of
+    # w.
     w = _twist_to(*primals)
     return jax.jvp(lambda sums: pair_squares(*sums.at(w)), primals, tangents)
 
@@ -193,8 +194,8 @@ def _least_jvp(primals: tuple, tangents: tuple) -> tuple:
 def _twist_to(sums: _Sums) -> Scalar:
     """The w of the shortest geodesic, between zero and an end that follows from k' ≥ -1/3.
 
-    Some twenty deviations apart a second geodesic may exist, and either may be the shorter, so that
-    a search within the bracket is followed by one from each of its ends.
+    At a distance of some twenty deviations a second geodesic may exist, and either may be the
+    shorter. The search within the bracket is therefore followed by one from each of its ends.
     """
     end = -0.25 * sums.scale * sums.twist / (3.0 + sums.anisotropy)
     starts = (_bracketed(sums, end), _from_end(sums, end), _from_end(sums, jnp.zeros_like(end)))
@@ -205,7 +206,7 @@ def _twist_to(sums: _Sums) -> Scalar:
 
 
 def _from_end(sums: _Sums, w: Scalar) -> Scalar:
-    """A few steps of the fixed point w = -F's other part / F's factor of w."""
+    """A few steps of the fixed-point iteration w = -(other part of F) / (F's factor of w)."""
 
     def step(_: Array, w: Scalar) -> Scalar:
         slope, stiffness = _fibre_slope(sums, w)
@@ -215,12 +216,12 @@ def _from_end(sums: _Sums, w: Scalar) -> Scalar:
 
 
 def _if_finite(new: Scalar, old: Scalar) -> Scalar:
-    """A step, unless the stiffness was lost to rounding, as it is a million deviations apart."""
+    """The new value, unless rounding made it infinite or NaN, as a million deviations apart."""
     return jnp.where(jnp.isfinite(new), new, old)
 
 
 def _polished(sums: _Sums, w: Scalar) -> Scalar:
-    """Secant steps from a place near a root, none beyond four times the fixed point's."""
+    """Secant steps from a point near a root, none longer than four times the fixed-point step."""
 
     def step(_: Array, state: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
         before, slope_before, w = state
@@ -252,7 +253,7 @@ def _bracketed(sums: _Sums, end: Scalar) -> Scalar:
         offset = (middle - low) * jnp.sign(at_low) * at_middle
         trial = middle + jnp.where(root > 0, offset / jnp.where(root > 0, root, 1.0), 0.0)
         at_trial = slope_at(trial)
-        # The closest pair around the root, of the four.
+        # Of the four points, the closest pair around the root.
         beyond = at_middle * at_low > 0
         a, fa = jnp.where(beyond, middle, low), jnp.where(beyond, at_middle, at_low)
         b, fb = jnp.where(beyond, high, middle), jnp.where(beyond, at_high, at_middle)
@@ -300,7 +301,7 @@ def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
 
     s11, s12, s22 = white(q11, q12, q22)
     e11, e12, e22 = white(q11 - p11, q12 - p12, q22 - p22)
-    # What is small is had from differences of the covariances, what is large without them.
+    # Small values are computed from differences of the covariances, large ones without them.
     near = jnp.abs(e11) + jnp.abs(e22) + 2.0 * jnp.abs(e12) < 0.5
     lean, off = jnp.where(near, e11 - e22, s11 - s22), jnp.where(near, e12, s12)
     excess = jnp.where(near, e11 + e22 + e11 * e22 - e12**2, 0.0)
@@ -313,7 +314,7 @@ def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
     gain = anisotropy * length - (0.5 * lean * (m1**2 - m2**2) + 2.0 * off * m1 * m2) / g
     mahalanobis = (length + gain) / g
     twist = (lean * m1 * m2 + off * (m2**2 - m1**2)) / g**2
-    # Far apart Σ may be too ill-conditioned for μᵀΣ⁻¹μ, where neither covariance is.
+    # Far apart, Σ may be too ill-conditioned for μᵀΣ⁻¹μ even if neither covariance is.
     k21, (n1, n2) = q12 / q11, _solved(q.covariance, q.mean - p.mean)
     a2 = n2 / jnp.sqrt(q22 - k21 * q12)
     a1 = n1 / jnp.sqrt(q11) - k21 * a2

@@ -1,12 +1,12 @@
-"""The squared Fisher–Rao distance in any dimension, through the logarithm of one matrix.
+"""The squared Fisher–Rao distance in any dimension, by the logarithm of one matrix.
 
 With p moved to N(0, I), q = N(μ, Σ) is lifted to G = F Fᵀ, F = M diag(C⁻ᵀ, 1, C), C Cᵀ = Σ and
 
     M = [[I, 0, 0], [μᵀ, 1, 0], [-μμᵀ/2 + W, -μ, I]],
 
-in the group SO(d+1, d) that keeps P = [[0, 0, I], [0, 1, 0], [I, 0, 0]]. The projection to the
+in the group SO(d+1, d) that preserves P = [[0, 0, I], [0, 1, 0], [I, 0, 0]]. The projection to the
 Gaussians is a Riemannian submersion, whose fibre is the antisymmetric W: the squared distance is
-the least ¼‖log G‖² over W, where the upper right block of log G vanishes.
+the minimum of ¼‖log G‖² over W, at which the upper right block of log G vanishes.
 """
 
 import jax
@@ -28,7 +28,7 @@ def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
     factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
     solve = jax.scipy.linalg.solve_triangular
     mean = solve(factor, q.mean - p.mean, lower=True)
-    # The identity exactly where the covariances agree.
+    # Exactly the identity if the covariances agree.
     white = jnp.eye(dims, dtype=mean.dtype) + whiten(factor, q.covariance - p.covariance)
     root = jnp.linalg.cholesky(white, symmetrize_input=False)
     return _squared_length(_lift(mean, root))
@@ -36,13 +36,14 @@ def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
 
 @jax.custom_jvp
 def _squared_length(base: Array) -> Scalar:
-    """The least ¼‖log F Fᵀ‖² over W."""
+    """The minimum of ¼‖log F Fᵀ‖² over W."""
     return _squared_norm(_shear(_twist_to(base), base))
 
 
 @_squared_length.defjvp
 def _squared_length_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # Least over W, the length does not move with it to first order; its slope does.
+    # The length is minimal over W, so W has no first-order effect on it, but it has one on the
+    # slope.
     w = _twist_to(*primals)
     factor = _shear(w, *primals)
     return _squared_norm(factor), _slope(factor, _shear(w, *tangents))
@@ -89,7 +90,8 @@ def _flip(matrix: Array) -> Array:
 def _logarithm(factor: Array) -> tuple[Array, Array, Array]:
     """Log F Fᵀ, its eigenvalues and its eigenvectors.
 
-    Singular values come as s and 1/s, and only the large ones are precise; the others follow.
+    Singular values come in pairs s and 1/s, of which only the large ones are precise; the others
+    follow.
     """
     dims = (factor.shape[0] - 1) // 2
     vectors, values, _ = jnp.linalg.svd(factor)
@@ -107,7 +109,7 @@ def _log(factor: Array) -> Array:
 
 @_log.defjvp
 def _log_jvp(primals: tuple, tangents: tuple) -> tuple:
-    # Daleckii and Krein's divided differences, from what moves F within the group.
+    # Daleckii and Krein's divided differences, using tangents that move F within the group.
     logarithm, exponents, vectors = _logarithm(*primals)
     rate = product(vectors.T, tangents[0], _flip(primals[0].T), vectors)
     turned = _bernoulli(exponents[:, None] - exponents[None, :]) * rate
@@ -115,7 +117,7 @@ def _log_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 def _slope(factor: Array, tangent: Array) -> Scalar:
-    """How ¼‖log F Fᵀ‖² moves with F."""
+    """The derivative of ¼‖log F Fᵀ‖² with respect to F."""
     # F⁻¹ = P Fᵀ P.
     return jnp.trace(product(_log(factor), tangent, _flip(factor.T)))
 
@@ -150,7 +152,7 @@ def _twist_to(base: Array) -> Array:
         indefinite = jnp.einsum("nba,ab,mab->nm", turned, weights, turned, precision="highest")
         newton = jnp.linalg.solve(definite + indefinite, slope)
         cautious = jnp.linalg.solve(definite, slope)
-        # Far from the minimum Newton's step may lead upwards; what is best of all is taken.
+        # Far from the minimum Newton's step may lead upwards; the best point of all is taken.
         fractions = jnp.asarray(_FRACTIONS, w.dtype)[:, None]
         tried = jnp.concatenate(
             [
@@ -161,7 +163,7 @@ def _twist_to(base: Array) -> Array:
             ]
         )
         lengths = jax.vmap(length)(tried)
-        # Lengths agree to rounding long before w does: then Newton's step is the precise one.
+        # Lengths agree up to rounding long before w does; then Newton's step is the precise one.
         slack = 1.0 + 100 * jnp.finfo(w.dtype).eps
         return tried[jnp.where(lengths[0] <= slack * lengths[1], 0, jnp.nanargmin(lengths))]
 
@@ -176,7 +178,7 @@ def _twist_to_jvp(primals: tuple, tangents: tuple) -> tuple:
     def slope(w: Array, base: Array) -> Array:
         return jnp.einsum("ab,nba->n", _log(_shear(w, base)), moves, precision="highest")
 
-    # It stays zero while the base moves.
+    # The slope stays zero while the base moves.
     w = _twist_to(base)
     moved = jax.jvp(lambda at: slope(w, at), (base,), (tangent,))[1]
     return w, -jnp.linalg.solve(jax.jacfwd(slope)(w, base), moved)

@@ -1,4 +1,4 @@
-"""What every dissimilarity of a sample and a prototype offers, and every distance."""
+"""The interface of dissimilarities and distances of a sample and a prototype."""
 
 import abc
 from typing import Any, ClassVar
@@ -23,19 +23,19 @@ def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
     """
     check_floating(terms)
     weights = jnp.ones_like(terms) if weight is None else jnp.broadcast_to(weight, terms.shape)
-    # A product with the weights, not a sum: XLA fuses a sum on the CPU with all that led to the
-    # sample, and computes it several times over.
+    # A product with the weights instead of a sum: on the CPU, XLA would fuse a sum with everything
+    # that # led to the sample, and compute it several times.
     return jnp.dot(terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST)
 
 
 def check_floating(*arrays: Array) -> None:
-    """Refuses whole numbers, whose differences may be lost.
+    """Refuses integers, whose differences may overflow.
 
     Args:
         *arrays: Samples.
 
     Raises:
-        ValueError: If one does not hold floating numbers.
+        ValueError: If one does not hold floating-point numbers.
     """
     for array in arrays:
         if not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -46,10 +46,10 @@ def check_floating(*arrays: Array) -> None:
 
 
 class AbstractDissimilarity(eqx.Module):
-    """A measure of how badly a prototype explains a sample; least where they are equal.
+    """A measure of how badly a prototype explains a sample, lowest if they are equal.
 
     Attributes:
-        is_distance: Whether it is never negative, and zero where both are equal.
+        is_distance: Whether it is never negative, and zero if both are equal.
     """
 
     is_distance: ClassVar[bool] = False
@@ -64,15 +64,15 @@ class AbstractDissimilarity(eqx.Module):
             weight: Non-negative pixel weights that broadcast against the sample, or None.
 
         Returns:
-            A number, the smaller the better.
+            A number; smaller is better.
         """
 
 
 class AbstractDistance(AbstractDissimilarity):
-    """A non-negative dissimilarity of things of the same structure, zero where they are equal.
+    """A non-negative dissimilarity of two trees of the same structure, zero if they are equal.
 
     Attributes:
-        family: The prototype family (`AbstractPrototypeFamily`) that lowers it; None where unknown.
+        family: The prototype family (`AbstractPrototypeFamily`) that lowers it; None if unknown.
     """
 
     is_distance: ClassVar[bool] = True
@@ -80,10 +80,10 @@ class AbstractDistance(AbstractDissimilarity):
 
 
 class AbstractBatchedDistance(AbstractDistance):
-    """A distance that knows a faster way to many prototypes than one by one."""
+    """A distance with a faster way to compare a sample with many prototypes than one by one."""
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Refuses a class with another `__call__` that inherits `to_all`."""
+        """Refuses a class that overrides `__call__` but inherits `to_all`."""
         super().__init_subclass__(**settings)
         call, to_all = (
             next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
@@ -97,16 +97,16 @@ class AbstractBatchedDistance(AbstractDistance):
 
     @abc.abstractmethod
     def to_all(self, sample: PyTree, prototypes: PyTree) -> Float[Array, " clusters"]:
-        """Distances to all prototypes, in the form that batches into matrix products.
+        """Distances to all prototypes, in a form that batches into matrix products.
 
-        May lose digits to cancellation where sample and prototype nearly agree.
+        May lose digits to cancellation if sample and prototype nearly agree.
 
         Args:
             sample: One sample.
             prototypes: Prototypes with a leading cluster axis.
 
         Returns:
-            One distance a cluster.
+            One distance per cluster.
         """
 
 
@@ -117,16 +117,16 @@ def pairwise(
     """The dissimilarity of every sample to every other, row by row.
 
     Args:
-        dissimilarity: Of one sample and one other.
+        dissimilarity: The dissimilarity of one sample and one other.
         samples: Samples with a leading axis.
-        others: What they are compared to, with a leading axis; the samples themselves where it is
-            not given.
+        others: What the samples are compared with, with a leading axis; by default the samples
+            themselves.
 
     Returns:
-        One row for each sample. Nothing larger than a row of pairs is alive at once.
+        One row for each sample. Nothing larger than a row of pairs is in memory at once.
 
     Raises:
-        ValueError: If samples are whole numbers.
+        ValueError: If samples are integers.
     """
     against = samples if others is None else others
     check_floating(*jax.tree.leaves((samples, against)))

@@ -1,4 +1,4 @@
-"""Divergences of Gaussians in closed form: not distances, and most not symmetric."""
+"""Divergences of Gaussians in closed form; they are not distances, and most are not symmetric."""
 
 import functools
 
@@ -20,21 +20,21 @@ from diffclust.types import Scalar
 def alpha_divergence(p: AnyGaussian, q: AnyGaussian, *, alpha: float = 0.0) -> Scalar:
     """Amari's α-divergence, 4/(1 - α²) (1 - ∫ p^((1-α)/2) q^((1+α)/2)).
 
-    α = -1 is KL(p‖q), α = 1 is KL(q‖p), α = 0 is four times the squared Hellinger distance; all
-    agree with the squared Fisher–Rao distance over two where p and q are close. Exchanging p and q
-    changes the sign of α. Finite for |α| ≤ 1; beyond, infinite where
-    (1+α)/2 Σ_p + (1-α)/2 Σ_q is not positive definite.
+    α = -1 is KL(p‖q), α = 1 is KL(q‖p), and α = 0 is four times the squared Hellinger distance; if
+    p and q are close, all agree with half the squared Fisher–Rao distance. Exchanging p and q
+    changes the sign of α. Finite for |α| ≤ 1; beyond, infinite if (1+α)/2 Σ_p + (1-α)/2 Σ_q is not
+    positive definite.
 
     Args:
         p: A Gaussian.
-        q: Another of its class and dimension.
+        q: Another Gaussian of the same class and dimension.
         alpha: α.
 
     Returns:
         A non-negative number, or infinity.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
 
     References:
         Amari and Nagaoka, Methods of Information Geometry (2000), Eq. 3.23.
@@ -50,30 +50,30 @@ def kullback_leibler(p: Gaussian, q: Gaussian) -> Scalar:
     """KL(p‖q) = E_p log p/q, in nats.
 
     Args:
-        p: The Gaussian that is averaged over.
-        q: Another of its dimension.
+        p: The Gaussian that the expectation is over.
+        q: Another Gaussian of the same dimension.
 
     Returns:
         A non-negative number.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
     """
     return alpha_divergence(p, q, alpha=-1.0)
 
 
 def bhattacharyya(p: Gaussian, q: Gaussian) -> Scalar:
-    """-log ∫ √(pq): symmetric, additive over independent coordinates, no metric.
+    """-log ∫ √(pq): symmetric, additive over independent coordinates, not a metric.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
 
     Returns:
         A non-negative number.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
 
     References:
         Bhattacharyya, On a measure of divergence between two statistical populations (1943).
@@ -82,17 +82,17 @@ def bhattacharyya(p: Gaussian, q: Gaussian) -> Scalar:
 
 
 def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
-    """√(1 - ∫ √(pq)), a metric between 0 and 1; gradient zero where the two agree.
+    """√(1 - ∫ √(pq)), a metric between 0 and 1; its gradient is zero if the two agree.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
 
     Returns:
         The distance.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
     """
     return safe_sqrt(0.25 * alpha_divergence(p, q, alpha=0.0))
 
@@ -100,8 +100,8 @@ def hellinger(p: Gaussian, q: Gaussian) -> Scalar:
 def _exponent(p: AnyGaussian, q: AnyGaussian, rest: float) -> tuple[Scalar, Array]:
     """-log ∫ p^(1-rest) q^rest / (rest (1-rest)) or its limit, and whether the integral is finite.
 
-    Where q is N(0, I), Σ_p = I + E and p has the mean m, it is half of mᵀ(I + rest E)⁻¹m and the
-    excess of E.
+    If q is N(0, I), Σ_p = I + E and p has the mean m, the first is half the sum of mᵀ(I + rest
+    E)⁻¹m and the excess of E.
     """
     if isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian):
         require_same_shapes(p, q)
@@ -120,7 +120,7 @@ def _exponent(p: AnyGaussian, q: AnyGaussian, rest: float) -> tuple[Scalar, Arra
 
 
 def _divided(right: Array, change: Array, share: float) -> Array:
-    """(I + share E)⁻¹ times something, for E or its diagonal."""
+    """(I + share E)⁻¹ times a vector or matrix, for E or its diagonal."""
     if share == 0.0:
         return right
     if change.ndim == 1:
@@ -129,15 +129,15 @@ def _divided(right: Array, change: Array, share: float) -> Array:
 
 
 def _eigenvalues(change: Array) -> Array:
-    """Of a symmetric matrix, or of the diagonal one whose diagonal this is."""
+    """Eigenvalues of a symmetric matrix, or of the diagonal matrix with this diagonal."""
     return jnp.linalg.eigvalsh(change, symmetrize_input=False) if change.ndim == 2 else change
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _excess(change: Float[Array, "*dims"], rest: float) -> Scalar:
-    """Σ (log(1 + rest λ) - rest log(1 + λ)) / (rest (1 - rest)) of eigenvalues, or its limit.
+    """Σ (log(1 + rest λ) - rest log(1 + λ)) / (rest (1 - rest)) over eigenvalues, or its limit.
 
-    Its derivative needs no eigenvectors, so that all derivatives are right where eigenvalues agree.
+    The derivative needs no eigenvectors, so all derivatives are right even if eigenvalues coincide.
     """
     values, share = _eigenvalues(change), 1.0 - rest
     logs, scale = jnp.log1p(values), rest * share
@@ -158,5 +158,5 @@ def _excess_jvp(rest: float, primals: tuple, tangents: tuple) -> tuple:
 
 
 def _not_negative(value: Array) -> Array:
-    """Lifts rounding below zero to zero; at zero, unlike the maximum, it has all derivatives."""
+    """Raises negative rounding errors to zero; unlike the maximum, with all derivatives at zero."""
     return jnp.where(value < 0.0, 0.0, value)

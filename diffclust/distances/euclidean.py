@@ -1,4 +1,4 @@
-"""The squared Euclidean distance, and any distance seen through a feature map."""
+"""The squared Euclidean distance, and distances between feature maps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from diffclust.types import Scalar
 
 
 class SquaredEuclidean(AbstractBatchedDistance):
-    """‖x - c‖², summed over all entries, weighted by pixel where weights are given."""
+    """‖x - c‖², summed over all entries, with pixel weights if given."""
 
     def __call__(
         self,
@@ -34,8 +34,8 @@ class SquaredEuclidean(AbstractBatchedDistance):
     ) -> Float[Array, " clusters"]:
         """‖x‖² - 2⟨x, c⟩ + ‖c‖².
 
-        Far from zero that would lose its digits: prototypes whose mean m is farther from zero than
-        ten times their spread are taken about it, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖².
+        Far from zero this would lose digits: if the mean m of the prototypes is farther from zero
+            than ten times their spread, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖² is used instead.
         """
         check_floating(sample, prototypes)
         flat = sample.reshape(-1)
@@ -54,19 +54,19 @@ class SquaredEuclidean(AbstractBatchedDistance):
         spread = jnp.mean(jnp.sum((rows - middle[None]) ** 2, axis=1))
         far = jnp.sum(middle**2) > 100.0 * jax.lax.stop_gradient(spread)
         squared = jax.lax.cond(far, about_middle, about_zero)
-        # Below zero is rounding, and no rounding of the derivatives.
+        # Negative values are rounding errors, but their derivatives are right.
         return jnp.where(squared < 0, squared - jax.lax.stop_gradient(squared), squared)
 
 
 class FeatureDistance(AbstractDistance):
-    """distance(φ(x), φ(c)): any distance, seen through any feature map φ.
+    """distance(φ(x), φ(c)): any distance, applied to any feature map φ.
 
-    It takes no pixel weights: features have no pixels.
+    It takes no pixel weights, as features have no pixels.
 
     Attributes:
-        feature_map: φ, from one sample to an array; differentiable if the distance is to be
-            minimised over a transform.
-        distance: What is measured between features.
+        feature_map: φ, from one sample to an array; it must be differentiable if the distance is to
+            be minimised over a transform.
+        distance: The distance measured between features.
     """
 
     feature_map: Callable[[Any], Array]
@@ -86,5 +86,5 @@ class FeatureDistance(AbstractDistance):
         if weight is not None:
             raise ValueError("a distance between features takes no pixel weights; leave them out")
         first, second = self.feature_map(sample), self.feature_map(prototype)
-        # The distances of the library are between images: one pixel with many channels is one.
+        # The library's distances are between images: features become one pixel with many channels.
         return self.distance(first.reshape(1, 1, -1), second.reshape(1, 1, -1))

@@ -1,10 +1,10 @@
 """Geodesic distances of Gaussians under the Fisher–Rao metric.
 
 The metric is ds² = K tr(Σ⁻¹dΣ Σ⁻¹dΣ) + dμᵀΣ⁻¹dμ. Its weight K, `scale` below, is ½ for Fisher and
-Rao; any other measures the same once means are divided by √(2K): d_K(μ, Σ) = √(2K) d(μ/√(2K), Σ).
-Each function takes one pair; all are symmetric in it, with gradient zero where the two agree.
-Covariances are not checked here: `check_gaussians` of `diffclust.distances` does, and names the
-index of one that is not positive definite.
+Rao; any other value is equivalent once means are divided by √(2K):
+d_K(μ, Σ) = √(2K) d(μ/√(2K), Σ). Each function takes one pair and is symmetric in it, with gradient
+zero if the two agree. Covariances are not checked here: `check_gaussians` of `diffclust.distances`
+does so, and gives the index of one that is not positive definite.
 """
 
 import jax
@@ -26,24 +26,24 @@ from diffclust.types import Scalar
 
 
 def diagonal_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
-    """The distance within the Gaussians of diagonal covariance: a product of hyperbolic planes.
+    """The distance within Gaussians of diagonal covariance: a product of hyperbolic planes.
 
-    Invariant under translations and diagonal maps of both. Never below `fisher_rao`, to which it
-    is equal in one dimension: within all Gaussians shorter ways exist.
+    It is invariant under translations and diagonal maps of both. It is never below `fisher_rao`, as
+    shorter paths exist within all Gaussians; in one dimension the two are equal.
 
     Args:
-        p: A Gaussian with positive variances; mean and variance of the same shape, any.
-        q: Another of that shape.
+        p: A Gaussian with positive variances; mean and variance of the same shape.
+        q: Another Gaussian of that shape.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
-        The distance, summed over axes under the root.
+        The root of the sum of squared distances over axes.
 
     Raises:
         ValueError: If the shapes differ, or the scale is not positive.
 
     References:
-        Shape K-means, Eq. 7, of all axes; Skovgaard, A Riemannian geometry of the multivariate
+        Shape K-means, Eq. 7, for all axes; Skovgaard, A Riemannian geometry of the multivariate
         normal model (1984).
     """
     return safe_sqrt(squared_diagonal_fisher_rao(p, q, scale=scale))
@@ -52,11 +52,11 @@ def diagonal_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: floa
 def squared_diagonal_fisher_rao(
     p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5
 ) -> Scalar:
-    """The square of `diagonal_fisher_rao`, smooth where the two agree.
+    """The square of `diagonal_fisher_rao`, smooth even if the two agree.
 
     Args:
         p: A Gaussian with positive variances.
-        q: Another of its shape.
+        q: Another Gaussian of its shape.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
@@ -72,14 +72,14 @@ def squared_diagonal_fisher_rao(
 
 
 def isotropic_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: float = 0.5) -> Scalar:
-    """The distance within the round Gaussians N(μ, s²I), a hyperbolic space.
+    """The distance within isotropic Gaussians N(μ, s²I), a hyperbolic space.
 
-    ds² = (|dμ|² + 4Kd ds²)/s², so d = √(4Kd) arcosh(1 + (|Δμ|²/(4Kd) + Δs²) / (2ss')). That
-    submanifold is totally geodesic in one dimension only; elsewhere the distance is too long.
+    ds² = (|dμ|² + 4Kd ds²)/s², so d = √(4Kd) arcosh(1 + (|Δμ|²/(4Kd) + Δs²) / (2ss')). This
+    submanifold is totally geodesic only in one dimension; otherwise the distance is too long.
 
     Args:
-        p: A Gaussian whose variance is one positive number, of shape () or (1,), for all axes.
-        q: Another, of a mean of that shape.
+        p: A Gaussian whose variance is one positive number for all axes, of shape () or (1,).
+        q: Another Gaussian with a mean of the same shape.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
@@ -106,20 +106,20 @@ def isotropic_fisher_rao(p: DiagonalGaussian, q: DiagonalGaussian, *, scale: flo
 
 
 def same_mean_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
-    """√(K Σ ln² λ), λ the eigenvalues of Σ_p⁻¹Σ_q; means are not looked at.
+    """√(K Σ ln² λ), with λ the eigenvalues of Σ_p⁻¹Σ_q; means are ignored.
 
-    The exact distance where the means agree, and a lower bound of it elsewhere.
+    This is the exact distance if the means agree, and otherwise a lower bound.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
         The distance.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
 
     References:
         Skovgaard, A Riemannian geometry of the multivariate normal model (1984).
@@ -132,22 +132,22 @@ def same_mean_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Sca
 def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
     """Eq. 7 after the affine map that makes both covariances diagonal: an upper bound.
 
-    The map takes Σ_p to the identity and then turns Σ_q diagonal. Turning each covariance into axes
-    of its own instead would compare numbers of different bases, and Gaussians that differ would be
-    at distance zero. Where Σ_p⁻¹Σ_q has equal eigenvalues the axes are not determined and the
-    value, with means apart, depends on those that LAPACK returns: it jumps there, as `fisher_rao`
-    does not.
+    The map takes Σ_p to the identity and then diagonalises Σ_q. Rotating each covariance into its
+    own axes instead would compare numbers in different bases, and Gaussians that differ could be at
+    distance zero. If Σ_p⁻¹Σ_q has equal eigenvalues, the axes are not determined; if the means also
+    differ, the value depends on the axes that LAPACK returns. It is discontinuous there, unlike
+    `fisher_rao`.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
-        The distance within the Gaussians that are diagonal after that map.
+        The distance within the Gaussians that are diagonal after this map.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
 
     References:
         Shape K-means, Sec. 2, after Eq. 9.
@@ -162,20 +162,21 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
 def fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
     """The exact distance of two Gaussians with any covariances.
 
-    Invariant under every affine map of both. In one dimension and in the plane all derivatives are
-    right, in higher ones the first two. There, in single precision, derivatives by the means lose
-    digits with the distance: they are 0.1 % off at 100 deviations, 1 % at 300, and wrong at 1,000.
+    It is invariant under every affine map of both. In one and two dimensions all derivatives are
+    right, in higher dimensions the first two. There, in single precision, derivatives with respect
+    to the means lose digits with the distance: they are 0.1 % off at 100 deviations, 1 % at 300,
+    and wrong at 1,000.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
         The distance.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
 
     References:
         Shape K-means, Eqs. 5, 6, 8 and 9; Eriksen, Geodesics connected with the Fisher metric on
@@ -185,18 +186,18 @@ def fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
 
 
 def squared_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scalar:
-    """The square of `fisher_rao`, smooth where the two agree.
+    """The square of `fisher_rao`, smooth even if the two agree.
 
     Args:
         p: A Gaussian.
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
         The squared distance.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
     """
     _require_positive(scale)
     dims = dims_of(p, q)
@@ -211,18 +212,18 @@ def squared_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Scala
 
 
 def fisher_rao_log(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Gaussian:
-    """The velocity at p of the geodesic that reaches q at time one.
+    """The initial velocity of the geodesic from p that reaches q at time one.
 
     Args:
-        p: Where it starts.
-        q: Where it ends.
+        p: The start.
+        q: The end.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
-        A tangent: the velocities of the mean and of the covariance, which is symmetric.
+        A tangent: the velocities of the mean and of the (symmetric) covariance.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
     """
     # log_p q is minus half the Riemannian gradient of the squared distance at p.
     gradient = jax.grad(squared_fisher_rao)(p, q, scale=scale)
@@ -235,10 +236,10 @@ def fisher_rao_log(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Gaussian:
 
 
 def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gaussian:
-    """Computes where the geodesic from p with that velocity is at time one.
+    """The point at time one of the geodesic from p with the given velocity.
 
     Args:
-        p: Where it starts.
+        p: The start.
         tangent: Velocities of the mean and of the covariance, the latter symmetric.
         scale: Weight K of the covariance part of the metric.
 
@@ -246,7 +247,7 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
         A Gaussian.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
 
     References:
         Eriksen (1987): G(t) = exp(tA) solves Eqs. 8 and 9 from N(0, I).
@@ -262,7 +263,7 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
     none = jnp.zeros_like(growth)
     middle = [speed.T, jnp.zeros((1, 1), speed.dtype), -speed.T]
     generator = jnp.block([[-growth, speed, none], middle, [none, -speed, growth]])
-    # The root of exp A: a small precision is then the square of what is known to rounding.
+    # The root of exp A: a small precision is then the square of a number known up to rounding.
     root = symmetric_exp(0.5 * generator)
     precision = jnp.linalg.cholesky(product(root[:dims], root[:dims].T), symmetrize_input=False)
     loose = solve(precision, factor.mT, lower=True)
@@ -273,28 +274,28 @@ def fisher_rao_exp(p: Gaussian, tangent: Gaussian, *, scale: float = 0.5) -> Gau
 def fisher_rao_geodesic(
     p: Gaussian, q: Gaussian, t: float | Float[Array, ""], *, scale: float = 0.5
 ) -> Gaussian:
-    """The Gaussian at a share t of the way from p to q.
+    """The Gaussian at a fraction t of the way from p to q.
 
     Args:
-        p: Where t = 0.
-        q: Where t = 1.
-        t: Share of the way; any number, as the geodesic goes on.
+        p: The Gaussian at t = 0.
+        q: The Gaussian at t = 1.
+        t: Fraction of the way; any number, as the geodesic extends beyond both ends.
         scale: Weight K of the covariance part of the metric.
 
     Returns:
         A Gaussian.
 
     Raises:
-        ValueError: If the shapes are not those of one pair, or the scale is not positive.
+        ValueError: If the two shapes do not match, or the scale is not positive.
     """
     tangent = fisher_rao_log(p, q, scale=scale)
     return fisher_rao_exp(p, Gaussian(t * tangent.mean, t * tangent.covariance), scale=scale)
 
 
 def _half_plane(squared: Array, first: Array, second: Array, weight: float) -> Array:
-    """The cosh, less one, of the hyperbolic distance of (μ/√weight, √variance), axis by axis."""
+    """The cosh, minus one, of the hyperbolic distance of (μ/√weight, √variance), axis by axis."""
     s, t = jnp.sqrt(first), jnp.sqrt(second)
-    # Of variances, not deviations: exact where they agree.
+    # From variances, not deviations: exact if they agree.
     widen = (first - second) / (s + t)
     return (squared / weight + widen**2) / (2.0 * s * t)
 

@@ -1,12 +1,12 @@
-"""Means of several Gaussians: the one whose squared distances to all, weighted, add up to least.
+"""Fréchet means of Gaussians, which minimise the weighted sum of squared distances.
 
-Each takes a tree of Gaussians with one leading axis and non-negative weights, and runs a fixed
-number of steps, so that all can be jitted, mapped and differentiated; `fisher_rao_mean` the latter
-in the plane and in one dimension only. Covariances are not checked here: `check_gaussians` of
-`diffclust.distances` does, and names the index of one that is not positive definite.
+Each function takes a tree of Gaussians with one leading axis and non-negative weights, and runs a
+fixed number of steps, so that it can be jitted, mapped and differentiated (`fisher_rao_mean` can be
+differentiated only in one and two dimensions). Covariances are not checked here: `check_gaussians`
+of `diffclust.distances` does so, and gives the index of one that is not positive definite.
 
-A Gaussian in one dimension, N(μ, s²), is the point (μ/2√K, s) of the hyperbolic half-plane, with K
-the weight of the variance in the metric (½ for Fisher and Rao); distances in the half-plane are
+A Gaussian in one dimension, N(μ, s²), is the point (μ/2√K, s) of the hyperbolic half-plane, where K
+is the weight of the variance in the metric (½ for Fisher and Rao); distances in the half-plane are
 those of the Gaussians divided by 2√K.
 """
 
@@ -20,21 +20,21 @@ from diffclust.distances.wasserstein import transport
 from diffclust.linalg import product, safe_sqrt
 
 HalfPlanePoint = tuple[Array, Array]
-"""Places x and heights s > 0, arrays that broadcast against each other."""
+"""Positions x and heights s > 0, as arrays that broadcast against each other."""
 
 
 def log_map(start: HalfPlanePoint, end: HalfPlanePoint) -> tuple[Array, Array, Array]:
-    """The velocity at one point of the geodesic that reaches another at time one.
+    """The initial velocity of the geodesic that reaches another point at time one.
 
     Args:
-        start: Where it starts.
-        end: Where it ends.
+        start: The start.
+        end: The end.
 
     Returns:
-        The velocity across and upwards, in a frame in which the start is (0, 1), and its length,
-        which is the distance.
+        The horizontal and vertical velocity, in a frame in which the start is (0, 1), and its
+        length, which is the distance.
     """
-    # In the frame of the start, as in the disc of Poincaré, whose centre is (0, 1).
+    # In the frame of the start, as in the Poincaré disc, whose centre is (0, 1).
     x, s = (end[0] - start[0]) / start[1], end[1] / start[1]
     u, v = 2.0 * x, x**2 + (s - 1.0) * (s + 1.0)
     sine = safe_sqrt(u**2 + v**2)
@@ -45,12 +45,12 @@ def log_map(start: HalfPlanePoint, end: HalfPlanePoint) -> tuple[Array, Array, A
 
 
 def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePoint:
-    """Computes where the geodesic with that velocity is at time one.
+    """The point at time one of the geodesic with the given velocity.
 
     Args:
-        start: Where it starts.
-        across: Velocity across, as `log_map` gives it.
-        upwards: Velocity upwards.
+        start: The start.
+        across: Horizontal velocity, as returned by `log_map`.
+        upwards: Vertical velocity.
 
     Returns:
         A point.
@@ -63,13 +63,14 @@ def exp_map(start: HalfPlanePoint, across: Array, upwards: Array) -> HalfPlanePo
 
 
 def hessian_bound(length: Array) -> Array:
-    """Bounds the Hessian of half a squared distance from above: length · coth length.
+    """An upper bound on the Hessian of half a squared distance: length · coth length.
 
     Args:
         length: Distances.
 
     Returns:
-        Numbers from 1; a step towards the mean divided by their mean never overshoots.
+        Numbers of at least 1; a step towards the mean that is divided by their mean never
+        overshoots.
     """
     large = length > 1e-3
     return jnp.where(large, length / jnp.tanh(jnp.where(large, length, 1.0)), 1.0)
@@ -83,13 +84,13 @@ def wasserstein_mean(
 ) -> AnyGaussian:
     """The barycentre under the 2-Wasserstein distance.
 
-    Its mean is the mean of means. Diagonal covariances average their deviations, in closed form;
-    others are iterated, S ← T S T with T the mean of the maps from S to each.
+    Its mean is the mean of the means. For diagonal covariances, deviations are averaged in closed
+    form; others are iterated, S ← T S T with T the mean of the maps from S to each.
 
     Args:
-        gaussians: Gaussians with a leading axis, covariances positive definite.
+        gaussians: Gaussians with a leading axis and positive definite covariances.
         weights: A non-negative weight for each, not all zero, or None for equal ones.
-        num_steps: Steps of the iteration; ten suffice for covariances of like size.
+        num_steps: Steps of the iteration; ten are enough for covariances of similar size.
 
     Returns:
         One Gaussian.
@@ -122,7 +123,7 @@ def fisher_rao_mean(
 ) -> Gaussian:
     """The Fréchet mean under the exact Fisher–Rao distance, by Riemannian gradient descent.
 
-    A step is the mean of the logarithms, shortened where curvature would make it too long.
+    A step is the mean of the logarithms, shortened if curvature would make it too long.
 
     Args:
         gaussians: Gaussians with a leading axis.
@@ -149,7 +150,7 @@ def fisher_rao_mean(
     def step(p: Gaussian, _: None) -> tuple[Gaussian, None]:
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
-        # A step that descends surely: the curvature is never below -1 / 2K.
+        # A step that is certain to descend: the curvature is never below -1 / 2K.
         stride = 1.0 / jnp.dot(weights, hessian_bound(lengths / (2.0 * scale) ** 0.5))
         move = jax.tree.map(lambda leaf: stride * _average(weights, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
@@ -165,12 +166,12 @@ def diagonal_fisher_rao_mean(
     scale: float = 0.5,
     num_steps: int = 50,
 ) -> DiagonalGaussian:
-    """The Fréchet mean under `diagonal_fisher_rao`: one of a hyperbolic plane for each axis.
+    """The Fréchet mean under `diagonal_fisher_rao`: that of a hyperbolic plane for each axis.
 
-    Gradient descent in each, with geodesics in closed form.
+    Computed by gradient descent in each, with geodesics in closed form.
 
     Args:
-        gaussians: Gaussians with a leading axis, variances positive.
+        gaussians: Gaussians with a leading axis and positive variances.
         weights: A non-negative weight for each, not all zero, or None for equal ones.
         scale: Weight K of the covariance part of the metric.
         num_steps: Steps of the descent.

@@ -1,4 +1,4 @@
-"""Gaussians, what distances demand of a pair, and the density of images of independent pixels."""
+"""Gaussians, checks of pairs of them, and the density of images with independent pixels."""
 
 import math
 
@@ -14,7 +14,7 @@ from diffclust.types import Image, Scalar
 
 
 class DiagonalGaussian(eqx.Module):
-    """A Gaussian whose coordinates (pixels, say) are independent; or several, with leading axes.
+    """A Gaussian with independent coordinates, such as pixels; or several, with leading axes.
 
     Attributes:
         mean: Means.
@@ -41,14 +41,14 @@ AnyGaussian = Gaussian | DiagonalGaussian
 
 
 def check_gaussians(gaussians: AnyGaussian) -> None:
-    """Refuses Gaussians between which there is no distance; call it on the host, before `jit`.
+    """Refuses Gaussians for which distances are not defined; call it on the host, before `jit`.
 
     Args:
         gaussians: One or several, with leading axes.
 
     Raises:
         ValueError: If a variance is not positive, or a covariance is not symmetric and positive
-            definite, with the index of the first.
+            definite; the message gives the index of the first.
     """
     if isinstance(gaussians, DiagonalGaussian):
         fine, what = np.asarray(gaussians.variance) > 0.0, "a variance that is not positive"
@@ -56,7 +56,7 @@ def check_gaussians(gaussians: AnyGaussian) -> None:
         matrix = np.asarray(gaussians.covariance, np.float64)
         turned = np.swapaxes(matrix, -1, -2)
         largest = np.abs(matrix).max(axis=(-2, -1))
-        # Rounding of the dtype they came in is no asymmetry.
+        # Rounding in the original dtype does not count as asymmetry.
         slack = 100.0 * float(jnp.finfo(gaussians.covariance.dtype).eps)
         even = np.abs(matrix - turned).max(axis=(-2, -1)) <= slack * largest
         finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
@@ -76,8 +76,8 @@ def check_gaussians(gaussians: AnyGaussian) -> None:
 class GaussianNegativeLogLikelihood(AbstractDissimilarity):
     """-log G(x; μ, Σ + σ_min²) of a Gaussian with independent pixels.
 
-    A floor is added to the variances, not clipped to: clipped values have no gradient. Pixel
-    weights multiply each pixel's negative log-likelihood.
+    The floor is added to the variances instead of clipping them, as clipped values have no
+    gradient. Pixel weights multiply each pixel's negative log-likelihood.
 
     Attributes:
         min_deviation: σ_min, a standard deviation in units of intensity.
@@ -89,7 +89,7 @@ class GaussianNegativeLogLikelihood(AbstractDissimilarity):
     min_deviation: float = eqx.field(static=True, default=0.25, kw_only=True)
 
     def __check_init__(self):
-        """Refuses a floor at which a pixel that never varies has an infinite density."""
+        """Refuses a floor for which a pixel that never varies has an infinite density."""
         if not self.min_deviation > 0.0:
             raise ValueError(f"min_deviation must be positive, not {self.min_deviation}")
 
@@ -104,7 +104,7 @@ class GaussianNegativeLogLikelihood(AbstractDissimilarity):
             weight: Pixel weights, or None.
 
         Returns:
-            A number in nats; negative where the density exceeds one.
+            A number in nats; negative if the density exceeds one.
         """
         variance = prototype.variance + self.min_deviation**2
         terms = (sample - prototype.mean) ** 2 / variance + jnp.log(2.0 * math.pi * variance)
@@ -112,7 +112,7 @@ class GaussianNegativeLogLikelihood(AbstractDissimilarity):
 
 
 def dims_of(p: Gaussian, q: Gaussian) -> int:
-    """The dimension of two Gaussians, which must be one each and of the same dimension."""
+    """The dimension of two Gaussians, each of which must be single and of the same dimension."""
     if p.mean.ndim != 1 or p.mean.shape != q.mean.shape:
         raise ValueError(
             "this takes two single Gaussians of one dimension, with means of shape (dims,), not of "
@@ -128,7 +128,7 @@ def dims_of(p: Gaussian, q: Gaussian) -> int:
 
 
 def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
-    """Refuses diagonal Gaussians whose four fields are not all of one shape."""
+    """Refuses diagonal Gaussians unless their four fields have the same shape."""
     shapes = [x.shape for x in (p.mean, p.variance, q.mean, q.variance)]
     if len(set(shapes)) != 1:
         raise ValueError(
@@ -141,13 +141,13 @@ def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
 
     Args:
         p: The Gaussian that is mapped to N(0, I).
-        q: Another of its dimension.
+        q: Another Gaussian of the same dimension.
 
     Returns:
-        The mapped covariance of q, less the identity, and the mapped mean of q.
+        The mapped covariance of q minus the identity, and the mapped mean of q.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
     """
     dims_of(p, q)
     p, q = symmetrised(p), symmetrised(q)
@@ -157,5 +157,5 @@ def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
 
 
 def symmetrised(p: Gaussian) -> Gaussian:
-    """The same Gaussian, such that gradients reach both triangles of its covariance alike."""
+    """The same Gaussian, with gradients shared equally by both triangles of its covariance."""
     return Gaussian(jnp.asarray(p.mean), 0.5 * (p.covariance + p.covariance.mT))

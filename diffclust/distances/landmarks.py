@@ -1,4 +1,4 @@
-"""Distances of shapes whose landmarks are Gaussians, and the density of such shapes."""
+"""Distances of shapes with Gaussian landmarks, and the density of such shapes."""
 
 import functools
 import math
@@ -37,26 +37,26 @@ LANDMARK_DISTANCES: dict[str, Callable[[Any, Any], Array]] = {
     "same_mean_fisher_rao": same_mean_fisher_rao,
     "wasserstein": wasserstein,
 }
-"""What `LandmarkDistance` knows by name."""
+"""The distances that `LandmarkDistance` accepts by name."""
 
 _SQUARES: dict[Callable[[Any, Any], Array], Callable[[Any, Any], Array]] = {
     diagonal_fisher_rao: squared_diagonal_fisher_rao,
     fisher_rao: squared_fisher_rao,
     wasserstein: squared_wasserstein,
 }
-"""Squares that are smooth where landmarks agree, as those of a root are not."""
+"""Squared distances that are smooth even if landmarks agree, unlike the square of a root."""
 
 
 class LandmarkDistance(AbstractDistance):
     """The distance of two shapes, from those of their landmarks.
 
-    Shapes are `DiagonalGaussian` or `Gaussian` with a leading axis for landmarks, which correspond.
+    Shapes are `DiagonalGaussian` or `Gaussian` with a leading axis of corresponding landmarks.
 
     Attributes:
-        between: Distance of two landmarks: a name of `LANDMARK_DISTANCES`, or a function of two
+        between: Distance of two landmarks: a name from `LANDMARK_DISTANCES`, or a function of two
             Gaussians.
-        norm: "l1" adds up the distances, "l2" is the root of the sum of their squares; its second
-            derivatives leave out landmarks that agree, but by `"diagonal_fisher_rao"`,
+        norm: "l1" sums the distances, "l2" is the root of the sum of their squares. The second
+            derivatives of "l2" ignore landmarks that agree, except with `"diagonal_fisher_rao"`,
             `"fisher_rao"` and `"wasserstein"`.
 
     References:
@@ -69,7 +69,7 @@ class LandmarkDistance(AbstractDistance):
     norm: str = eqx.field(static=True, default="l1", kw_only=True)
 
     def __check_init__(self):
-        """Refuses names that mean nothing."""
+        """Refuses unknown names."""
         if isinstance(self.between, str) and self.between not in LANDMARK_DISTANCES:
             known = ", ".join(sorted(LANDMARK_DISTANCES))
             raise ValueError(f"between must be a function or one of {known}, not {self.between!r}")
@@ -82,9 +82,9 @@ class LandmarkDistance(AbstractDistance):
 
         Args:
             sample: One shape.
-            prototype: Another, of the same class and landmarks.
-            weight: A non-negative weight for each landmark, which multiplies its distance ("l1")
-                or the square of it ("l2"), or None.
+            prototype: Another shape, of the same class and landmarks.
+            weight: A non-negative weight for each landmark, which multiplies its distance ("l1") or
+                squared distance ("l2"), or None.
 
         Returns:
             A non-negative number.
@@ -99,7 +99,7 @@ class LandmarkDistance(AbstractDistance):
 
 
 class LandmarkNegativeLogLikelihood(AbstractDissimilarity):
-    """-Σ log N(xₖ; μₖ, Σₖ) over landmarks, log-determinants included.
+    """-Σ log N(xₖ; μₖ, Σₖ) over landmarks, including log-determinants.
 
     Its minimum over assignments, means and covariances is the classification likelihood, whose
     values can be compared between clusters and between runs. Variances must be positive; the
@@ -120,7 +120,7 @@ class LandmarkNegativeLogLikelihood(AbstractDissimilarity):
             weight: A non-negative weight for each landmark, or None.
 
         Returns:
-            A number in nats; negative where the density exceeds one.
+            A number in nats; negative if the density exceeds one.
         """
         offset = sample - prototype.mean
         if isinstance(prototype, DiagonalGaussian):
@@ -149,12 +149,13 @@ def between_gaussians(distance: str, variances: str, alpha: float = 0.0) -> Call
     """A distance between two Gaussians.
 
     Args:
-        distance: Its name.
-        variances: `"full"` for covariance matrices, `"isotropic"` for one variance, else variances.
+        distance: The name of the distance.
+        variances: `"full"` for covariance matrices, `"isotropic"` for one variance, otherwise
+            variances.
         alpha: α of an `"alpha-divergence"`.
 
     Returns:
-        The distance, one object for the same arguments.
+        The distance; the same object for the same arguments.
     """
     if distance == "alpha-divergence":
         return functools.partial(alpha_divergence, alpha=alpha)
@@ -166,7 +167,7 @@ def between_gaussians(distance: str, variances: str, alpha: float = 0.0) -> Call
 
 
 def _isotropic(p: DiagonalGaussian, q: DiagonalGaussian) -> Scalar:
-    """Fisher–Rao among Gaussians whose axes all have the variance of the first."""
+    """Fisher–Rao distance of Gaussians whose axes all have the variance of the first."""
     return isotropic_fisher_rao(
         DiagonalGaussian(p.mean, p.variance[0]), DiagonalGaussian(q.mean, q.variance[0])
     )

@@ -1,8 +1,8 @@
 """The 2-Wasserstein distance of Gaussians: how far mass must move, in the units of the means.
 
-Each function takes one pair, both `Gaussian` or both `DiagonalGaussian`; gradients where the two
-agree are zero. Covariances are not checked here: `check_gaussians` of `diffclust.distances` does,
-and names the index of one that is not positive definite.
+Each function takes one pair, both `Gaussian` or both `DiagonalGaussian`; gradients are zero if the
+two agree. Covariances are not checked here: `check_gaussians` of `diffclust.distances` does so, and
+gives the index of one that is not positive definite.
 """
 
 from functools import partial
@@ -26,19 +26,19 @@ from diffclust.types import Scalar
 def squared_wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
     """|μ - μ'|² + tr Σ + tr Σ' - 2 tr √(Σ^½ Σ' Σ^½), without the cancellation of its terms.
 
-    Invariant under a rigid motion of both. In two dimensions and for diagonal covariances all
-    derivatives are right; elsewhere the first are, and the second where eigenvalues differ.
+    It is invariant under a rigid motion of both. In two dimensions and for diagonal covariances all
+    derivatives are right; otherwise the first are, and the second if eigenvalues differ.
 
     Args:
-        p: A Gaussian, its covariance positive definite: the gradient is NaN at a singular one in
+        p: A Gaussian with positive definite covariance: the gradient is NaN at a singular one in
             three or more dimensions.
-        q: Another, of the same class and shape, positive definite too.
+        q: Another of the same class and shape, also positive definite.
 
     Returns:
         The squared distance, in squared units of the means.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
         TypeError: If one covariance is diagonal by class and the other is not.
 
     References:
@@ -49,39 +49,39 @@ def squared_wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
 
 
 def wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
-    """The 2-Wasserstein distance; |μ - μ'| where the covariances agree.
+    """The 2-Wasserstein distance; |μ - μ'| if the covariances agree.
 
     Args:
-        p: A Gaussian, its covariance positive definite: the gradient is NaN at a singular one in
+        p: A Gaussian with positive definite covariance: the gradient is NaN at a singular one in
             three or more dimensions.
-        q: Another, of the same class and shape, positive definite too.
+        q: Another of the same class and shape, also positive definite.
 
     Returns:
         The distance, in units of the means.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
         TypeError: If one covariance is diagonal by class and the other is not.
     """
     return safe_sqrt(squared_wasserstein(p, q))
 
 
 def printed_wasserstein(p: AnyGaussian, q: AnyGaussian) -> Scalar:
-    """Eq. 10 as it is printed: |μ - μ'|, not squared, plus the squared distance of covariances.
+    """Eq. 10 as printed: |μ - μ'|, not squared, plus the squared distance of the covariances.
 
-    It adds a length to a squared one, so it changes with the unit, and it breaks the triangle
-    inequality; it agrees with `wasserstein` where the covariances do. Kept to compare with the
-    paper's numbers.
+    It adds a length to a squared length, so it depends on the unit, and it violates the triangle
+    inequality. It agrees with `wasserstein` if the covariances agree. It is kept for comparison
+    with the paper's numbers.
 
     Args:
         p: A Gaussian.
-        q: Another, of the same class and shape.
+        q: Another of the same class and shape.
 
     Returns:
         The paper's d_W.
 
     Raises:
-        ValueError: If the shapes are not those of one pair.
+        ValueError: If the two shapes do not match.
         TypeError: If one covariance is diagonal by class and the other is not.
 
     References:
@@ -105,17 +105,16 @@ def _squared_bures(p: AnyGaussian, q: AnyGaussian) -> Scalar:
 
 
 def _planar_bures(first: Array, second: Array) -> Scalar:
-    """[4 (√det - √det')² + 2 |S - S'|²] / (tr + tr' + 2 tr √), S a covariance less its mean trace.
+    """[4 (√det - √det')² + 2 |S - S'|²] / (tr + tr' + 2 tr √), S a covariance minus its mean trace.
 
-    From tr √A = √(tr A + 2 √det A) for 2 × 2 matrices: nothing cancels but differences of what
-    comes in.
+    From tr √A = √(tr A + 2 √det A) for 2 × 2 matrices: only differences of the inputs cancel.
     """
     (a, b), (_, c) = first
     (d, e), (_, f) = second
     root, other = safe_sqrt(a * c - b**2), safe_sqrt(d * f - e**2)
     moved = (a - d) * (c + f) + (a + d) * (c - f) - 2.0 * (b - e) * (b + e)
     positive = root + other > 0
-    # Half the difference of determinants over the mean of roots: exact where they agree.
+    # Half the difference of determinants over the mean of roots: exact if they agree.
     shift = jnp.where(positive, 0.5 * moved / jnp.where(positive, root + other, 1.0), 0.0)
     lean = (a - c) - (d - f)
     cross = a * d + 2.0 * b * e + c * f + 2.0 * root * other
@@ -126,11 +125,11 @@ def _planar_bures(first: Array, second: Array) -> Scalar:
 
 @jax.custom_jvp
 def _bures(first: Array, second: Array) -> Scalar:
-    """‖Σ^½ - Σ'^½ U‖² for the rotation U that makes it least."""
+    """‖Σ^½ - Σ'^½ U‖² for the rotation U that minimises it."""
     root, other = symmetric_sqrt(first), symmetric_sqrt(second)
     left, _, right = jnp.linalg.svd(product(other, root))
     squared = jnp.sum((root - product(other, left, right)) ** 2)
-    # Not merely to rounding, of which the distance would be the root, with a gradient of its own.
+    # Exactly zero, as the distance is the root and would turn rounding into a value and a gradient.
     return jnp.where(jnp.all(first == second), 0.0, squared)
 
 
@@ -145,11 +144,11 @@ def _bures_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 def transport(first: Array, second: Array) -> Array:
-    """The symmetric T with T Σ T = Σ': the linear part of the map that moves mass the least.
+    """The symmetric T with T Σ T = Σ': the linear part of the optimal transport map.
 
     Args:
         first: Σ, of shape (dims, dims), positive definite.
-        second: Σ', of that shape.
+        second: Σ', of the same shape.
 
     Returns:
         T, of shape (dims, dims).

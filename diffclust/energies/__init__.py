@@ -1,9 +1,9 @@
-"""Energies of one sample and one cluster, and what makes a sample's loss of them.
+"""Energies of one sample and one cluster, and reductions of these to a sample's loss.
 
-`TransformedDistance` (the sample is moved) or `TransformedPrototype` with penalties is the energy
-of one pair, which an aligner minimises, and a reduction over prototypes (`HardMinimum`,
-`MixtureLikelihood`) makes the loss of a sample. Write your own by subclassing `AbstractPairEnergy`
-or `AbstractReduction`.
+`TransformedDistance` (which moves the sample) or `TransformedPrototype`, with penalties, is the
+energy of one pair, which an aligner minimises. A reduction over prototypes (`HardMinimum`,
+`MixtureLikelihood`) computes the loss of a sample. Write your own by subclassing
+`AbstractPairEnergy` or `AbstractReduction`.
 """
 
 from diffclust.energies.base import (

@@ -1,4 +1,4 @@
-"""What every energy of a sample and a cluster offers: what aligners and solvers make small."""
+"""The interface of energies of a sample and a cluster, which aligners and solvers minimise."""
 
 import abc
 from collections.abc import Callable
@@ -20,15 +20,15 @@ BoundEnergy = Callable[[Params, PyTree, Clusters], Scalar]
 class AbstractPairEnergy(eqx.Module):
     """The energy of one sample against one cluster.
 
-    A distance, params that move either of the two, and penalties for moving it far.
+    It consists of a distance, params that move either of the two, and penalties for large
+    movements.
 
     Attributes:
-        affine_embedding: Columns spanning the affine maps among the params; by default None: there
-            are none.
-        is_distance: Whether energies are never negative, and zero where sample and prototype are
+        affine_embedding: Columns spanning the affine maps among the params; by default None, if
+            there are none.
+        is_distance: Whether energies are never negative, and zero if sample and prototype are
             equal.
-        spatial_transform: The map of coordinates that moves samples; by default None: they are not
-            moved so.
+        spatial_transform: The coordinate map that moves samples; by default None, if there is none.
     """
 
     affine_embedding: ClassVar[Float[Array, "params 6"] | None] = None
@@ -47,12 +47,12 @@ class AbstractPairEnergy(eqx.Module):
 
     @abc.abstractmethod
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        """Precomputes what depends on the sample's shape alone.
+        """Precomputes everything that depends only on the sample's shape.
 
         Args:
             sample: A sample, for its shape only.
-            scale: Factor of the distance alone: how many pixels of the original stand behind one
-                of a coarser level, so that penalties keep their weight.
+            scale: Factor applied to the distance only: the number of original pixels per pixel of a
+                coarser level, so that penalties keep their weight.
 
         Returns:
             The energy as a function of params, sample and one cluster.
@@ -71,14 +71,14 @@ class AbstractPairEnergy(eqx.Module):
 
     @abc.abstractmethod
     def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        """Energies at the identity against all clusters at once, in the fastest form there is.
+        """Energies at the identity against all clusters at once, in the fastest form available.
 
         Args:
             sample: One sample.
             clusters: All clusters.
 
         Returns:
-            One energy a cluster.
+            One energy per cluster.
         """
 
     @abc.abstractmethod
@@ -87,12 +87,12 @@ class AbstractPairEnergy(eqx.Module):
 
         Args:
             sample: One sample or prototype.
-            factor: How many times fewer pixels there are along each axis; 1 for as many.
-            sigma: Standard deviation of the low-pass filter in pixels of the sample; 0.4 times the
-                factor where it is not given, and no filter for a factor of 1.
+            factor: The factor by which pixels are reduced along each axis; 1 keeps them all.
+            sigma: Standard deviation of the low-pass filter in pixels of the sample; by default 0.4
+                times the factor, and no filter for a factor of 1.
 
         Returns:
-            The coarser sample; the sample itself where nothing is filtered.
+            The coarser sample; the sample itself if nothing is filtered.
 
         Raises:
             ValueError: If samples of this kind have no levels of resolution.
@@ -105,8 +105,8 @@ class AbstractPairEnergy(eqx.Module):
             prototype: One prototype.
 
         Returns:
-            A sample whose energy is least among all samples that are not moved; by default the
-            prototype itself, of Gaussians the mean.
+            The sample with the lowest energy among all samples that are not moved; by default the
+            prototype itself, or for Gaussians the mean.
         """
         return exemplar_of(prototype)
 
@@ -115,7 +115,7 @@ class AbstractSampleEnergy(AbstractPairEnergy):
     """An energy whose params move the sample, so that aligned samples can be averaged.
 
     Attributes:
-        family: The prototype family that lowers this energy; by default None: the caller gives one.
+        family: The prototype family that lowers this energy; None if the caller must give one.
     """
 
     family: ClassVar[AbstractPrototypeFamily | None] = None
@@ -141,7 +141,7 @@ class AbstractSampleEnergy(AbstractPairEnergy):
             sample: One sample, for its shape only.
 
         Returns:
-            Weights that broadcast against the sample, or None where all are one.
+            Weights that broadcast against the sample, or None if all are one.
         """
 
 
@@ -200,16 +200,16 @@ def hessian_at_identity(
     cluster: Clusters,
     basis: Float[Array, "params subspace"] | None = None,
 ) -> Float[Array, "subspace subspace"]:
-    """The energy's Hessian where a prototype meets itself: the Gauss-Newton matrix there.
+    """The energy's Hessian at a prototype compared with itself: the Gauss-Newton matrix there.
 
-    Images that are read by bilinear interpolation have another slope on either side of a pixel; it
-    is that of one side, and another one of the mirrored image.
+    Bilinearly interpolated images have different slopes on the two sides of a pixel. This is the
+    Hessian for one side, so it differs for the mirrored image.
 
     Args:
         energy: The energy.
-        bound: The same, bound to the size of the sample.
+        bound: The same energy, bound to the size of the sample.
         cluster: One cluster.
-        basis: Columns of the subspace that is searched, or None for all params.
+        basis: Columns of the subspace to be searched, or None for all params.
 
     Returns:
         A symmetric positive semidefinite matrix.

@@ -1,14 +1,14 @@
-"""The evidence for penalty weights: how well they explain the data, all warps taken into account.
+"""The evidence for penalty weights: how well they explain the data, integrated over warps.
 
 A sample's energy over its noise, ‖r‖²/2σ² + ½ Σ τⱼ qⱼ(ν), is the negative logarithm of a Gaussian
 likelihood and of a Gaussian prior over warps, with weights wⱼ = σ² τⱼ. Distortions under different
 weights or grids cannot be compared, and maximising over warps and their variance together
-collapses; the evidence, where the warps are integrated out, can be compared, and its EM algorithm
-does not collapse. Labels play no part.
+collapses. The evidence, which integrates the warps out, can be compared, and its EM algorithm does
+not collapse. Labels are not used.
 
-The integral is Laplace's, with the Gauss-Newton Hessian where the prototype meets itself. Residuals
-of neighbouring pixels are correlated, so the noise counts as many independent pixels as their
-covariance's participation ratio says, not as many as there are.
+The integral is Laplace's approximation, with the Gauss-Newton Hessian at a prototype compared with
+itself. Residuals of neighbouring pixels are correlated, so the number of independent pixels in the
+noise term is the participation ratio of their covariance, not the number of pixels.
 """
 
 import equinox as eqx
@@ -23,13 +23,13 @@ from diffclust.types import Scalar
 
 
 class FitStatistics(eqx.Module):
-    """Statistics of a fit, by cluster, that the evidence is computed from.
+    """Statistics of a fit, per cluster, from which the evidence is computed.
 
     Attributes:
-        count: Weight of the samples.
-        distance: Their distances, summed, without penalties.
-        sizes: Their penalty terms, summed.
-        hessian: Half the Hessian of the distance where the prototype meets itself.
+        count: Sum of the samples' weights.
+        distance: Sum of their distances, without penalties.
+        sizes: Sums of their penalty terms.
+        hessian: Half the Hessian of the distance at a prototype compared with itself.
         forms: The quadratic forms of the penalty terms.
         pixels: Effective number of independent pixels.
     """
@@ -47,7 +47,7 @@ class Hyperparameters(eqx.Module):
 
     Attributes:
         noise: Variance σ² of a pixel.
-        precision: Precisions τⱼ of the penalty terms, one row a cluster.
+        precision: Precisions τⱼ of the penalty terms, one row per cluster.
     """
 
     noise: Scalar
@@ -78,12 +78,12 @@ def effective_pixels(
     """The participation ratio (tr C)² / tr C² of the residuals' second moments C.
 
     Args:
-        residuals: One row a sample, of several clusters; at least two.
-        weights: What each sample counts; one where they are not given.
+        residuals: One row per sample, from several clusters; at least two.
+        weights: Weight of each sample; by default one.
 
     Returns:
-        A number between 1 and the number of pixels: how many independent pixels of equal variance
-        would vary as much.
+        A number between 1 and the number of pixels: the number of independent pixels of equal
+            variance that would vary as much.
     """
     gram = jnp.matmul(residuals, residuals.T, precision=jax.lax.Precision.HIGHEST)
     dtype, norms = residuals.dtype, jnp.diagonal(gram)
@@ -112,7 +112,7 @@ def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
         given: Noise and precisions; their weights should be those that the fit used.
 
     Returns:
-        The logarithm in nats. Comparable between weights and landmark grids on the same images.
+        The logarithm in nats, comparable between weights and landmark grids on the same images.
     """
     energy = fit.distance / given.noise + jnp.sum(given.precision * fit.sizes, axis=1)
     likelihood = -0.5 * (energy + fit.count * fit.pixels * jnp.log(2.0 * jnp.pi * given.noise))
@@ -126,12 +126,12 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
 
     Args:
         fit: The fit under the given hyperparameters.
-        given: The hyperparameters so far.
-        shared: Whether all clusters have one row of precisions, or each its own, which is the
-            size of transformation learned per cluster that ST K-means, Sec. 6 asks for.
+        given: The current hyperparameters.
+        shared: Whether all clusters share one row of precisions, or each has its own; the latter is
+            the size of transformation learned per cluster that ST K-means, Sec. 6 asks for.
 
     Returns:
-        Better ones.
+        The improved hyperparameters.
 
     References:
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
@@ -154,7 +154,7 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
 
 @renamed_keywords(warps="fit")
 def estimate_noise(fit: FitStatistics, weights: Float[Array, "clusters terms"]) -> Hyperparameters:
-    """The noise that best explains a fit under given weights, and the precisions they amount to.
+    """The noise that best explains a fit under given weights, and the corresponding precisions.
 
     Args:
         fit: The fit.

@@ -9,9 +9,9 @@ from diffclust.types import Scalar
 
 
 class LandmarkEnergy(AbstractUnalignedEnergy):
-    """dissimilarity(shape, centre), where a shape without variances carries the cluster's.
+    """dissimilarity(shape, centre); a shape without variances carries the cluster's.
 
-    Nothing moves: shapes are registered before.
+    Nothing is moved: shapes are registered beforehand.
 
     Attributes:
         dissimilarity: A distance between shapes of Gaussian landmarks, or a negative

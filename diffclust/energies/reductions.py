@@ -1,4 +1,4 @@
-"""Reductions over prototypes: how the energies of all clusters make the loss of one sample."""
+"""Reductions over prototypes: how the energies of all clusters determine a sample's loss."""
 
 import abc
 import functools
@@ -15,8 +15,8 @@ from diffclust import _validation
 class AbstractReduction(eqx.Module):
     """A reduction of a sample's energies to its loss.
 
-    A score is an energy plus what the objective has against its cluster. A sample belongs to
-    the cluster of least score.
+    A score is an energy plus an offset that the objective adds for the cluster. A sample belongs to
+    the cluster with the lowest score.
 
     Attributes:
         is_adaptive: Whether it is updated by sums over all samples; see
@@ -25,8 +25,9 @@ class AbstractReduction(eqx.Module):
 
     is_adaptive: ClassVar[bool] = False
     is_hard: ClassVar[bool] = False
-    """Whether every sample belongs to its best cluster alone, so that its membership persists from
-    pass to pass while that cluster stays the best: sums are kept, and only changes are added."""
+    """Whether every sample belongs only to its best cluster, so that its membership is unchanged
+    from pass to pass as long as that cluster stays the best: sums are kept, and only changes are
+    added."""
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
         """Initialises the parameters of the objective that gradient steps learn.
@@ -36,7 +37,8 @@ class AbstractReduction(eqx.Module):
             dtype: Floating dtype.
 
         Returns:
-            A tree whose leaves have a leading cluster axis; by default None, for nothing.
+            A tree whose leaves have a leading cluster axis; by default None, if there is nothing to
+            learn.
         """
         return None
 
@@ -48,7 +50,7 @@ class AbstractReduction(eqx.Module):
             num_clusters: Number of clusters.
 
         Returns:
-            One number a cluster; by default None, for nothing.
+            One number per cluster; by default None, if nothing is added.
         """
         return None
 
@@ -62,11 +64,11 @@ class AbstractReduction(eqx.Module):
 
         Args:
             scores: Scores of the candidates of each sample, ascending.
-            weight: Weights of the samples; padding weighs nothing.
-            cluster: Which clusters the candidates are.
+            weight: Weights of the samples; padding has weight zero.
+            cluster: The clusters of the candidates.
 
         Returns:
-            A tree of arrays; by default None, for nothing.
+            A tree of arrays; by default None, if nothing is summed.
         """
         return None
 
@@ -78,7 +80,7 @@ class AbstractReduction(eqx.Module):
             scores: Scores of all clusters, or of those that matter.
 
         Returns:
-            One number a sample.
+            One number per sample.
         """
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
@@ -88,14 +90,15 @@ class AbstractReduction(eqx.Module):
             scores: Scores of all clusters, or of those that matter.
 
         Returns:
-            Non-negative numbers that add up to one, or to less for samples that count less.
+            Non-negative numbers that sum to one, or to less for samples that count less.
         """
         return jax.grad(lambda given: jnp.sum(self(given)))(scores)
 
     def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
         """Share of each cluster in each sample, as a fit reports it.
 
-        Prototypes are means weighted by the responsibilities, which may be other numbers.
+        Prototypes are means weighted by the responsibilities, which may differ from the
+        memberships.
 
         Args:
             scores: Scores of all clusters, or of those that matter.
@@ -107,18 +110,18 @@ class AbstractReduction(eqx.Module):
 
 
 class AbstractAdaptiveReduction(AbstractReduction):
-    """A reduction that follows all samples: trimmed, balanced, annealed.
+    """A reduction that is updated from all samples: trimmed, balanced, annealed.
 
-    Its array leaves are its state. The loss and the memberships of one sample follow from its own
-    scores and this state alone; the state follows from sums over the samples, which are added over
-    chunks and devices. A solver makes all leaves arrays, updates them after every pass (or window
-    of steps), and keeps them with what is learned (`Learned.objective`).
+    Its array leaves are its state. The loss and the memberships of one sample depend only on its
+    own scores and on this state; the state is computed from sums over the samples, which are added
+    over chunks and devices. A solver turns all leaves into arrays, updates them after every pass
+    (or window of steps), and stores them with what is learned (`Learned.objective`).
     """
 
     is_adaptive: ClassVar[bool] = True
 
     def init(self, num_clusters: int, dtype: jnp.dtype) -> PyTree:
-        """Returns the reduction itself, with arrays for leaves."""
+        """Returns the reduction itself, with arrays as leaves."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self)
 
     @abc.abstractmethod
@@ -134,7 +137,7 @@ class AbstractAdaptiveReduction(AbstractReduction):
 
 
 class HardMinimum(AbstractReduction):
-    """Every sample counts with its best cluster: the distortion of K-means.
+    """The score of every sample in its best cluster: the distortion of K-means.
 
     References:
         Monnier et al., DTI clustering, Eq. 4.
@@ -143,11 +146,11 @@ class HardMinimum(AbstractReduction):
     is_hard: ClassVar[bool] = True
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
-        """The least score."""
+        """The lowest score."""
         return jnp.min(scores, axis=-1)
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """Returns one for the best cluster, zero for all others."""
+        """Returns one for the best cluster and zero for all others."""
         return jax.nn.one_hot(jnp.argmin(scores, axis=-1), scores.shape[-1], dtype=scores.dtype)
 
 
@@ -155,7 +158,8 @@ class Entropic(AbstractReduction):
     """The soft minimum of the scores: each sample belongs to all clusters, the nearest most.
 
     Attributes:
-        temperature: Scores that differ by it differ by a factor e in membership; above 0.
+        temperature: T; scores that differ by T differ by a factor e in membership. Must be
+            positive.
 
     References:
         Rose (1998), Deterministic annealing for clustering.
@@ -164,7 +168,7 @@ class Entropic(AbstractReduction):
     temperature: Float[Array, ""] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
-        """Refuses temperatures of which there is no soft minimum."""
+        """Refuses temperatures for which there is no soft minimum."""
         _validation.positive(self.temperature, "temperature", least=0, strictly=True)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
@@ -180,11 +184,11 @@ class Entropic(AbstractReduction):
 class Fuzzy(AbstractReduction):
     """Fuzzy c-means: memberships u minimise Σ uᵐ · score.
 
-    Scores must not be negative, as log-likelihoods may be: the loss of a sample that has such a
-    score is NaN, at which a fit stops.
+    Scores must not be negative, as log-likelihoods can be: the loss of a sample with a negative
+    score is NaN, which stops the fit.
 
     Attributes:
-        fuzzifier: m, greater than 1; the nearer to 1, the harder.
+        fuzzifier: m, greater than 1; the closer to 1, the harder the memberships.
 
     References:
         Bezdek (1981), Pattern recognition with fuzzy objective function algorithms.
@@ -193,7 +197,7 @@ class Fuzzy(AbstractReduction):
     fuzzifier: Float[Array, ""] = eqx.field(default=2.0, converter=jnp.asarray)
 
     def __check_init__(self):
-        """Refuses exponents with which no memberships are best."""
+        """Refuses exponents for which there are no optimal memberships."""
         _validation.positive(self.fuzzifier, "fuzzifier", strictly=True)
 
     def __call__(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n"]:
@@ -201,11 +205,11 @@ class Fuzzy(AbstractReduction):
         return _fuzzy_loss(scores, self._power(scores))
 
     def responsibilities(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """uᵐ, which add up to one or less."""
+        """uᵐ, which sum to one or less."""
         return self.memberships(scores) ** self.fuzzifier.astype(scores.dtype)
 
     def memberships(self, scores: Float[Array, "*n clusters"]) -> Float[Array, "*n clusters"]:
-        """u, which add up to one."""
+        """u, which sum to one."""
         return jax.nn.softmax(-_log_scores(scores) / self._power(scores), axis=-1)
 
     def _power(self, scores: Array) -> Float[Array, ""]:
@@ -213,14 +217,14 @@ class Fuzzy(AbstractReduction):
 
 
 def _log_scores(scores: Array) -> Array:
-    """Logarithms, finite at zero; NaN of what is negative."""
+    """Logarithms, finite at zero and NaN for negative numbers."""
     tiny = jnp.finfo(scores.dtype).tiny
     return jnp.where(scores >= 0, jnp.log(jnp.maximum(scores, tiny)), jnp.nan)
 
 
 @jax.custom_jvp
 def _fuzzy_loss(scores: Float[Array, "*n clusters"], power: Float[Array, ""]) -> Float[Array, "*n"]:
-    """(Σ score^(-1/power))^-power, whose slope is right where a score is zero, too."""
+    """(Σ score^(-1/power))^-power, with the right slope even if a score is zero."""
     return _loss_of_logs(_log_scores(scores), power)
 
 
@@ -240,9 +244,9 @@ def _fuzzy_loss_jvp(primals: tuple, tangents: tuple) -> tuple:
 class MixtureLikelihood(AbstractReduction):
     """The negative log-likelihood of a mixture with the probabilities π = softmax(η).
 
-    Energies must be negative log-likelihoods. Its gradient is that of the expected negative
-    log-likelihood with the responsibilities held fixed, so a gradient step on it is the M-step of
-    Algorithm 1.
+    Energies must be negative log-likelihoods. The gradient is that of the expected negative
+    log-likelihood with fixed responsibilities, so a gradient step on it is the M-step of Algorithm
+    1.
 
     References:
         Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.

@@ -1,4 +1,4 @@
-"""Energies of images: a distance after a transform of sample or prototype, and penalties."""
+"""Energies of images: a distance after a transform of sample or prototype, plus penalties."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -42,19 +42,19 @@ BoundTransform = Callable[[Params, Sample], Sample]
 
 
 class AbstractTransformedEnergy(AbstractPairEnergy):
-    """An energy whose params are a transform's, and whose penalties are its deformations."""
+    """An energy whose params are those of a transform, with the deformation as penalties."""
 
     transform: eqx.AbstractVar[AbstractTransform]
     distance: eqx.AbstractVar[AbstractDissimilarity]
 
     @property
     def is_distance(self) -> bool:
-        """Whether `distance` is one."""
+        """Whether `distance` is a distance."""
         return self.distance.is_distance
 
     @property
     def num_params(self) -> int:
-        """The transform's."""
+        """The number of params of the transform."""
         return self.transform.num_params
 
     @property
@@ -64,7 +64,7 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
 
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """The transform's."""
+        """The affine embedding of the transform."""
         return self.transform.affine_embedding
 
     def penalties(self, params: Params) -> Float[Array, " terms"]:
@@ -83,23 +83,23 @@ class AbstractTransformedEnergy(AbstractPairEnergy):
 class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     """distance(T(params, sample), prototype) + Σ weights · deformation(params).
 
-    The penalty weights belong to the cluster (`Clusters.penalty`), zero for none: the bigger the
-    weight, the smaller the warps. Without any a flexible transform turns every digit into every
-    other.
+    The penalty weights belong to the cluster (`Clusters.penalty`), zero for no penalty: the larger
+    the weight, the smaller the warps. Without penalties, a flexible transform turns every digit
+    into every other.
 
     Attributes:
-        transform: How the sample may be moved.
-        distance: What is measured after the move.
-        pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weighs each pixel by
-            ½ (1 + |det ∂warp|): the two terms are the integrals over the prototype's and over the
-            sample's canvas. The energy of a map is then that of its inverse with sample and
-            prototype exchanged. The least energy over splines is not symmetric, as the inverse
-            of a spline is none.
-        mask: Pixels that count, from `diffclust.masks.as_mask`, of samples and of what they are
-            compared with; None for all. A sample's hidden pixels move with it, and what is seen
-            of it counts as much as if nothing had been moved under the mask.
-        missing: Whether samples may hold NaN for values that were not seen, such as those beyond
-            the end of the shorter ones of series. They move with the sample and do not count.
+        transform: The transform of the sample.
+        distance: The distance measured after the transform.
+        pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weights each pixel by ½ (1 +
+            |det ∂warp|): the two terms are the integrals over the prototype's and over the sample's
+            canvas. The energy of a map then equals that of its inverse with sample and prototype
+            exchanged. The minimum over splines is not symmetric, as the inverse of a spline is not
+            a spline.
+        mask: Which pixels count, from `diffclust.masks.as_mask`, both of samples and of what they
+            are compared with; None for all. A sample's hidden pixels move with it, and its visible
+            part counts as much as if nothing had been moved under the mask.
+        missing: Whether samples may hold NaN for values that were not observed, such as those
+            beyond the end of shorter series. They move with the sample and do not count.
 
     References:
         Cosentino et al., DI K-means, Eq. 3 and App. 7.1 (3).
@@ -112,7 +112,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     missing: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
-        """Refuses weights of pixels for transforms that are not maps of coordinates."""
+        """Refuses pixel weights for transforms that are not coordinate maps."""
         check.one_of(self.pixel_weights, get_args(PixelWeights), "pixel_weights")
         if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
             raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
@@ -131,12 +131,12 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
 
     @property
     def spatial_transform(self) -> AbstractSpatialTransform | None:
-        """The transform, where it is a map of coordinates."""
+        """The transform, if it is a coordinate map."""
         return self.transform.spatial
 
     @property
     def family(self) -> AbstractPrototypeFamily | None:
-        """The distance's; means for the squared Euclidean one."""
+        """The distance's family; means for the squared Euclidean distance."""
         if type(self.distance) is SquaredEuclidean:
             return MeanSeries() if self.missing else MeanImages()
         return self.distance.family
@@ -153,7 +153,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return energy
 
     def aligned(self, params: Params, sample: Sample) -> Sample:
-        # What was not seen is zero.
+        # Values that were not observed are zero.
         if self.num_params == 0:
             return sample
         return self._moved(params, sample, self._bound_transform(sample))
@@ -162,20 +162,20 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         if not self.missing:
             return apply(params, sample)
         share = _share_seen(params, sample, apply)
-        # Between a value and a missing one the value alone is read.
+        # Between an observed value and a missing one, only the observed value is read.
         moved = apply(params, jnp.where(_seen(sample) > 0, sample, 0.0))
         return moved / jnp.where(share > 0, share, 1.0)
 
     def pixel_weight(self, params: Params, sample: Sample) -> Array | None:
         if self.num_params == 0:
-            # The same for all samples, so that a mean does not look at it.
+            # The same for all samples, so that means can ignore it.
             return None
         return self._weight(params, sample, self._bound_transform(sample))
 
     def _weight(self, params: Params, sample: Sample, apply: BoundTransform) -> Array | None:
         if self.missing:
             share, seen = _share_seen(params, sample, apply), _seen(sample)
-            # Where next to nothing that was seen is read, it is compared as if it had not moved.
+            # If next to nothing observed is read, the sample is compared as if it had not moved.
             share = jnp.where(jnp.sum(share) > 1e-6 * jnp.sum(seen), share, seen)
             total = jnp.sum(share)
             return share * (jnp.sum(seen) / jnp.where(total > 0, total, 1.0))
@@ -187,16 +187,17 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             weight = 0.5 * (1.0 + area)[..., None]
         if self.mask is None:
             return weight
-        # Of the hidden, not of the seen, a transform makes nothing beyond the canvas.
+        # Computed from hidden pixels, not visible ones, as transforms read nothing beyond the
+        # canvas.
         root = self._root(self.mask, sample)
         both = root * (1.0 - apply(params, 1.0 - root))
-        # Where next to nothing of both is seen, they are compared as if neither had moved.
+        # If next to nothing is visible in both, they are compared as if neither had moved.
         both = jnp.where(jnp.sum(both) > 1e-6 * jnp.sum(root**2), both, root**2)
         seen = both * (jnp.sum(root**2) / jnp.sum(both))
         return seen if weight is None else weight * seen
 
     def _root(self, mask: str, sample: Image) -> Array:
-        """Roots of the mask's weights."""
+        """Square roots of the mask's weights."""
         return jnp.asarray(mask_weights(mask, *sample.shape[:2]) ** 0.5, dtype=sample.dtype)
 
     def unaligned(self, sample: Sample, clusters: Clusters) -> Float[Array, " clusters"]:
@@ -219,20 +220,20 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         clusters: Clusters,
         part: int | None = None,
     ) -> Float[Array, "points clusters"] | None:
-        """Energies at all points of a grid from inner products, which the transform finds by FFT.
+        """Energies on a whole grid, from inner products that the transform computes by FFT.
 
         ‖T x - c‖² = ‖T x‖² - 2 ⟨T x, c⟩ + ‖c‖².
 
         Args:
-            grid: Params, one vector a row.
+            grid: Params, one vector per row.
             sample: One sample.
             clusters: All clusters.
-            part: Where all but one of a sequence's transforms are at the identity, its place; None
-                for the whole transform.
+            part: The index of the one transform of a sequence that the grid is for, if all others
+                are at the identity; None for the whole transform.
 
         Returns:
-            The energies, as exact as the transform's `bind_correlation`; None where it has none,
-            or where the distance is not the squared Euclidean one with uniform pixel weights.
+            The energies, as exact as the transform's `bind_correlation`; None if it has none, or if
+            the distance is not the squared Euclidean one with uniform pixel weights.
         """
         transform, moving = self.transform, grid
         if part is not None:
@@ -257,25 +258,25 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         return norm - 2.0 * product + norms[None] + penalty
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
-        """Filters along all axes but the channels."""
+        """Filters along all axes except the channels."""
         return _coarser(sample, factor, sigma, _low_pass_of_seen if self.missing else low_pass)
 
 
 class TransformedPrototype(AbstractTransformedEnergy):
     """dissimilarity(sample, T(params, prototype)) + Σ weights · deformation(params).
 
-    Samples stay as they are, so nothing is gained by learning empty prototypes, and no penalty is
-    needed where the params are predicted. A Gaussian's variances move as the transform says
-    (`AbstractTransform.bind_variance`).
+    Samples are not moved, so learning empty prototypes gains nothing, and no penalty is needed if
+    the params are predicted. The variances of a Gaussian are moved as by the transform's
+    `AbstractTransform.bind_variance`.
 
     Attributes:
-        transform: How the prototype may be moved.
-        distance: What is measured after the move: a distance for images, a
+        transform: The transform of the prototype.
+        distance: The dissimilarity measured after the transform: a distance for images, or a
             `GaussianNegativeLogLikelihood` for `GaussianImages`.
         window: Standard deviation of a Gaussian weight around the image's centre, as a fraction of
-            its shorter side; None weighs all pixels alike.
-        mask: Pixels of samples that count, from `diffclust.masks.as_mask`; None for all.
-        spatial_variances: Whether a Gaussian's variances are moved by the spatial transforms alone,
+            its shorter side; None weights all pixels equally.
+        mask: Which pixels of samples count, from `diffclust.masks.as_mask`; None for all.
+        spatial_variances: Whether a Gaussian's variances are moved only by the spatial transforms,
             as in the code of the paper's authors.
 
     References:
@@ -289,13 +290,13 @@ class TransformedPrototype(AbstractTransformedEnergy):
     spatial_variances: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
-        """Refuses a window without width."""
+        """Refuses a window whose width is not positive."""
         if self.window is not None and not self.window > 0.0:
             raise ValueError(f"window must be positive, or None for none; not {self.window}")
 
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
-        # A cluster may have weights for more terms than the transform has: then the first count, so
-        # that a curriculum can add transforms one by one.
+        # A cluster may have weights for more terms than the transform has. Only the first ones are
+        # then used, # so that a curriculum can add transforms one by one.
         weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
@@ -313,7 +314,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
             prototype: One prototype.
 
         Returns:
-            An image; of `GaussianImages` a `DiagonalGaussian`.
+            An image; for `GaussianImages`, a `DiagonalGaussian`.
         """
         height, width = exemplar_of(prototype).shape[:2]
         apply = self.transform.bind(height, width)
@@ -333,7 +334,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
             dtype: Floating dtype.
 
         Returns:
-            Weights `(height, width, 1)`, at most one, or None where all are one.
+            Weights `(height, width, 1)`, at most one, or None if all are one.
         """
         seen = None
         if self.mask is not None:
@@ -353,14 +354,14 @@ class TransformedPrototype(AbstractTransformedEnergy):
         return _to_all(self.distance, sample, prototypes, weight)
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
-        """Filters along all axes but the channels."""
+        """Filters along all axes except the channels."""
         return _coarser(sample, factor, sigma)
 
 
 def _coarser(
     sample: PyTree, factor: int, sigma: float | None, low_pass: Callable[..., Array] = low_pass
 ) -> PyTree:
-    """Filters along all axes but the channels."""
+    """Filters along all axes except the channels."""
     if sigma is None:
         sigma = 0.4 * factor if factor > 1 else 0.0
     if sigma == 0.0 and factor == 1:
@@ -373,7 +374,7 @@ def _coarser(
             "have no blur)"
         )
     if isinstance(sample, GaussianImages):
-        # Deviations may be of either sign.
+        # Deviations may have either sign.
         mean, variance = (
             low_pass(leaf, sigma=sigma, factor=factor)
             for leaf in (sample.mean, sample.deviation**2)
@@ -383,12 +384,12 @@ def _coarser(
 
 
 def _seen(sample: Sample) -> Float[Array, "*size 1"]:
-    """Weights that are one where all channels were seen, zero elsewhere."""
+    """Weights that are one if all channels were observed, and zero otherwise."""
     return jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True).astype(sample.dtype)
 
 
 def _share_seen(params: Params, sample: Sample, apply: BoundTransform) -> Float[Array, "*size 1"]:
-    """The observed share of what is read at each point; one where the transform reads nothing."""
+    """The observed share of what each point reads; one if the transform reads nothing there."""
     seen = _seen(sample)
     read, whole = apply(params, seen), apply(params, jnp.ones_like(seen))
     return jnp.where(whole > 0, read / jnp.where(whole > 0, whole, 1.0), 1.0)
@@ -397,7 +398,7 @@ def _share_seen(params: Params, sample: Sample, apply: BoundTransform) -> Float[
 def _low_pass_of_seen(
     sample: Sample, *, sigma: float, factor: int
 ) -> Float[Array, "*coarse channels"]:
-    """Filters what was seen; NaN where that is less than half."""
+    """Filters the observed values; NaN if less than half are observed."""
     seen = _seen(sample)
     present, some, every = (
         low_pass(x, sigma=sigma, factor=factor)

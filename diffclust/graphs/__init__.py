@@ -1,8 +1,8 @@
-"""Neighbour graphs: who is near whom, how much that counts, and where to cut.
+"""Neighbour graphs: finding neighbours, weighting edges, and cutting the graph.
 
-Take `nearest_neighbours`, or `nearest_neighbour_descent` where samples have no features, and one of
-the affinities to make a graph, `spectral_embedding` (or `transfer_cut`, through representatives) to
-embed its samples, `normalised_cut` to judge a clustering of them and `refined_cut` to improve it.
+Use `nearest_neighbours`, or `nearest_neighbour_descent` if samples have no features, and one of the
+affinities to make a graph; `spectral_embedding` (or `transfer_cut`, with representatives) to embed
+its samples; `normalised_cut` to evaluate a clustering of them; and `refined_cut` to improve it.
 """
 
 from diffclust.graphs.affinity import (

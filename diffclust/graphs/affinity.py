@@ -1,4 +1,4 @@
-"""Affinities: neighbour lists made into sparse matrices of non-negative weights."""
+"""Affinities: sparse matrices of non-negative weights made from lists of neighbours."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -11,12 +11,12 @@ from diffclust import _validation
 from diffclust.graphs.neighbours import Neighbours
 
 Graph: TypeAlias = "scipy.sparse.csr_array"
-"""Affinities: a row for each sample, a column for each one, or for each reference."""
+"""Affinities: one row per sample, one column per sample or reference."""
 
 _WEAKEST = 20.0
-"""The exponent at which the strongest affinity of a sample is held. A degree of zero would leave
-the sample nowhere; exp(-20) is weak enough to be outvoted by any other, and strong enough that the
-sample's place in the eigenvectors is not lost among their rounding errors."""
+"""Largest allowed exponent of a sample's strongest affinity. With a degree of zero the sample would
+have no position; exp(-20) is weak enough to be outvoted by any other affinity, and strong enough
+that the sample's position in the eigenvectors is not lost in rounding errors."""
 
 
 def self_tuning_scales(
@@ -25,11 +25,11 @@ def self_tuning_scales(
     """The distance from every sample to its k-th neighbour.
 
     Args:
-        neighbours: Neighbours of the samples, themselves excluded.
-        num_neighbours: k; the farthest neighbour there is where there are fewer.
+        neighbours: Neighbours of the samples, excluding themselves.
+        num_neighbours: k; if there are fewer neighbours, the farthest one is used.
 
     Returns:
-        Distances, zero where a sample has k duplicates.
+        Distances, which are zero for a sample with k duplicates.
 
     References:
         Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eq. 2 (with k = 7).
@@ -41,20 +41,21 @@ def self_tuning_scales(
 def self_tuning_affinity(
     neighbours: Neighbours, *, num_neighbours: int = 5, symmetrise: Literal["mean", "max"] = "mean"
 ) -> Graph:
-    """exp(-d²(i, j) / (s_i s_j)) between every sample and its nearest k, s from the k-th of them.
+    """exp(-d²(i, j) / (s_i s_j)) for every sample and its nearest k, s from the k-th of them.
 
-    The scale follows the density, so that sparse and dense clusters hold together alike.
-    Duplicates have affinity 1. A sample that is far from all its neighbours keeps ones of about
-    exp(-20): no degree is zero.
+    The scale follows the density, so that sparse and dense clusters are equally connected.
+    Duplicates have affinity 1. A sample that is far from all its neighbours keeps affinities of
+    about exp(-20), so that no degree is zero.
 
     Args:
-        neighbours: Neighbours of the samples, themselves excluded.
-        num_neighbours: k, for the edges and the scales; all there are where there are fewer.
+        neighbours: Neighbours of the samples, excluding themselves.
+        num_neighbours: k, for the edges and the scales; if there are fewer neighbours, all are
+            used.
         symmetrise: `"mean"` is (A + Aᵀ) / 2, so that mutual neighbours count twice as much as
-            others; `"max"` counts them alike.
+            others; `"max"` counts them equally.
 
     Returns:
-        A symmetric matrix of double precision with an empty diagonal.
+        A symmetric matrix in double precision with an empty diagonal.
 
     References:
         Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eqs. 1 and 2.
@@ -72,7 +73,7 @@ def self_tuning_affinity(
 def affinity_to_references(
     neighbours: Neighbours, scales: Float[np.ndarray, " references"], *, num_neighbours: int = 5
 ) -> Graph:
-    """Self-tuning affinities of new samples to references whose scales are known.
+    """Self-tuning affinities of new samples to references with known scales.
 
     Args:
         neighbours: Neighbours of the new samples among the references.
@@ -88,7 +89,7 @@ def affinity_to_references(
     own = self_tuning_scales(neighbours, num_neighbours=num_neighbours).astype(np.float64)
     index = neighbours.index[:, :num_neighbours]
     distance = neighbours.distance[:, :num_neighbours].astype(np.float64)
-    # Each distance by its own scale: the product of two small scales could underflow.
+    # Divided by each scale separately: the product of two small scales could underflow.
     exponent = _ratio(distance, own[:, None]) * _ratio(distance, scales[index].astype(np.float64))
     return _sparse(index, exponent, len(scales))
 
@@ -100,17 +101,17 @@ def gaussian_affinity(
     num_neighbours: int | None = None,
     sigma: float | None = None,
 ) -> Graph:
-    """exp(-d² / 2σ²) of every sample to its nearest references, nothing to all others (Eq. 5).
+    """exp(-d² / 2σ²) from every sample to its nearest references, zero to all others (Eq. 5).
 
-    A sample that is far from all references (d² > 40 σ²) has its affinities multiplied by one
-    number, such that the largest is exp(-20).
+    If a sample is far from all references (d² > 40 σ²), its affinities are multiplied by one number
+    such that the largest is exp(-20).
 
     Args:
         neighbours: Nearest references of the samples.
-        num_references: How many references there are.
-        num_neighbours: How many of the neighbours count; None for all.
-        sigma: σ; the mean distance of samples to these neighbours where it is not given. Give the
-            training samples' for new ones.
+        num_references: Number of references.
+        num_neighbours: How many of the neighbours are used; None for all.
+        sigma: σ; by default the mean distance of samples to these neighbours. For new samples, give
+            the value of the training samples.
 
     Returns:
         A matrix of shape `(len(neighbours), num_references)` with positive row sums.
@@ -130,13 +131,13 @@ def mean_graph(graphs: Sequence[Graph]) -> Graph:
     """The mean of several graphs on the same samples.
 
     Args:
-        graphs: Sparse matrices of one shape; at least one.
+        graphs: Sparse matrices of the same shape; at least one.
 
     Returns:
         Their mean.
 
     Raises:
-        ValueError: If there is none, or shapes differ.
+        ValueError: If there are no graphs, or shapes differ.
     """
     if not graphs:
         raise ValueError("graphs is empty; give at least one")
@@ -158,7 +159,7 @@ def mean_affinity_to_references(
     Args:
         neighbours: Neighbours of the new samples among the references, for each of several
             distances.
-        num_neighbours: For each of these affinities to so many.
+        num_neighbours: Numbers of neighbours, for each of which affinities are computed.
         scales: The references' own scales, for each distance and number of neighbours.
         weight: Weights of the references, or None for ones.
 
@@ -179,15 +180,16 @@ def weighted_graph(
     rows: Shaped[np.ndarray, " n"] | None = None,
     columns: Shaped[np.ndarray, " m"] | None = None,
 ) -> Graph:
-    """Affinities of samples that count more or less than others.
+    """Affinities multiplied by the weights of samples.
 
-    With the weights of a graph's samples for both, the edge between two of them counts the product
-    of their weights: as if each came as many times as it weighs.
+    If the weights of a graph's samples are given for both rows and columns, the edge between two of
+    them is multiplied by the product of their weights, as if each occurred as many times as its
+    weight.
 
     Args:
         graph: Affinities.
-        rows: Weights of the samples that the rows stand for, or None for ones.
-        columns: Weights of those that the columns stand for, or None for ones.
+        rows: Weights of the samples of the rows, or None for ones.
+        columns: Weights of the samples of the columns, or None for ones.
 
     Returns:
         Every affinity times the weights of its row and its column.
@@ -202,7 +204,7 @@ def weighted_graph(
 def _ratio(
     distance: Shaped[np.ndarray, "..."], scale: Shaped[np.ndarray, "..."]
 ) -> Shaped[np.ndarray, "..."]:
-    """The quotient, with 0 / 0 = 0 and a large finite number in place of infinity."""
+    """The quotient, with 0 / 0 = 0 and a large finite number instead of infinity."""
     safe = np.where(scale > 0, scale, 1.0)
     ratio = np.where(scale > 0, distance / safe, np.where(distance > 0, 1e6, 0.0))
     return np.minimum(ratio, 1e6)
@@ -210,7 +212,7 @@ def _ratio(
 
 def _sparse(index: np.ndarray, exponent: np.ndarray, columns: int) -> Graph:
     """exp(-exponent) as a sparse matrix whose rows all have a positive sum."""
-    # The same for the whole row, so that it keeps its proportions.
+    # The same number for the whole row, so that it keeps its proportions.
     exponent = exponent - np.maximum(exponent.min(axis=1, keepdims=True) - _WEAKEST, 0.0)
     rows = np.repeat(np.arange(len(index)), index.shape[1])
     shape = (len(index), columns)

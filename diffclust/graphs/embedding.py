@@ -15,21 +15,22 @@ from diffclust.linalg import flip_signs, leading_eigenvectors, one_blas_thread
 from diffclust.types import Key
 
 _LEAST_EIGENVALUE = 1e-3
-"""The least eigenvalue that is divided by."""
+"""The smallest eigenvalue by which vectors are divided."""
 
 _DENSE = 1500
-"""Up to this many samples the eigenproblem is solved in full: no iteration can fail."""
+"""Up to this many samples the full eigenproblem is solved, which cannot fail to converge."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpectralEmbedding:
-    """Samples as rows of eigenvectors, and what it takes to place new samples among them.
+    """Samples as rows of eigenvectors, with what is needed to embed new samples.
 
     Attributes:
-        eigenvalues: Leading eigenvalues of the normalised graph, descending, some more of them
-            than there are vectors.
-        vectors: One row of unit length a sample; a row of zeros for a sample without any affinity.
-        basis: The references' eigenvectors, divided by what makes `extend` reproduce them.
+        eigenvalues: Leading eigenvalues of the normalised graph, descending, a few more than there
+            are vectors.
+        vectors: One row of unit length per sample; a row of zeros for a sample without any
+            affinity.
+        basis: The references' eigenvectors, scaled such that `extend` reproduces them.
     """
 
     eigenvalues: Float[np.ndarray, " values"]
@@ -40,11 +41,11 @@ class SpectralEmbedding:
     def of_basis(
         eigenvalues: Float[np.ndarray, " values"], basis: Float[np.ndarray, "references vectors"]
     ) -> "SpectralEmbedding":
-        """An embedding without the samples that were embedded, to place new ones in.
+        """An embedding without the embedded samples, with which new ones can be embedded.
 
         Args:
-            eigenvalues: Its eigenvalues.
-            basis: Its basis.
+            eigenvalues: The eigenvalues of the embedding.
+            basis: The basis of the embedding.
 
         Returns:
             The embedding; its vectors have no rows.
@@ -52,26 +53,26 @@ class SpectralEmbedding:
         return SpectralEmbedding(eigenvalues, basis[:0], basis)
 
     def leading(self, num_vectors: int) -> Float[np.ndarray, "references vectors"]:
-        """Rows of the references by some of the leading eigenvectors.
+        """The references' rows in only some of the leading eigenvectors.
 
         Args:
-            num_vectors: How many; an embedding in so many vectors has the same rows.
+            num_vectors: Number of vectors; an embedding with this many vectors has the same rows.
 
         Returns:
-            One row of unit length a reference; a row of zeros for one without any affinity.
+            One row of unit length per reference; a row of zeros for one without any affinity.
         """
         walk = self.basis * _divisor(self.eigenvalues, self.basis.shape[1])
         return normalised_rows(walk[:, :num_vectors])
 
     def diffused(self, num_vectors: int, power: float) -> "SpectralEmbedding":
-        """The embedding by some of the leading vectors, each times a power of its eigenvalue.
+        """The embedding by some leading vectors, each multiplied by a power of its eigenvalue.
 
         Args:
-            num_vectors: How many.
-            power: Steps of the random walk; 0 leaves the vectors as they are.
+            num_vectors: Number of vectors.
+            power: Number of steps of the random walk; 0 leaves the vectors unchanged.
 
         Returns:
-            The embedding of the references, rows scaled to unit length afterwards.
+            The embedding of the references, with rows scaled to unit length afterwards.
 
         References:
             Coifman and Lafon (2006), Diffusion maps, Sec. 2.
@@ -82,20 +83,20 @@ class SpectralEmbedding:
         return SpectralEmbedding(self.eigenvalues, vectors, basis)
 
     def extend(self, affinities: Graph) -> Float[np.ndarray, "m vectors"]:
-        """Rows of new samples by Nyström's formula: y = D⁻¹ A v / λ, scaled to unit length.
+        """Rows of new samples by Nyström's formula, y = D⁻¹ A v / λ, scaled to unit length.
 
-        Vectors of eigenvalues below 0.001 are left out: a new sample is near to its own copy among
-        the references, which the graph's samples are not, and a negative λ would turn its sign.
+        Vectors with eigenvalues below 0.001 are left out: a new sample can be close to its own copy
+        among the references, unlike the graph's samples, and a negative λ would flip its sign.
 
         Args:
-            affinities: Affinities of new samples to the references, `(m, references)`: to the
-                samples that were embedded, or to the representatives of a transfer cut.
+            affinities: Affinities of new samples to the references, `(m, references)`; these are
+                the embedded samples, or the representatives of a transfer cut.
 
         Returns:
-            Their rows; a row of zeros for a sample without any affinity.
+            One row per sample; a row of zeros for a sample without any affinity.
 
         Raises:
-            ValueError: If the affinities have another number of columns.
+            ValueError: If the number of columns is not the number of references.
 
         References:
             Bengio et al. (2004), Out-of-sample extensions for LLE, Isomap, MDS, eigenmaps, and
@@ -115,13 +116,14 @@ class SpectralEmbedding:
     def as_extended(
         self, points: Float[np.ndarray, "points vectors"]
     ) -> Float[np.ndarray, "points vectors"]:
-        """Points among the samples, such as centres, where `extend` would put what is like them.
+        """Maps points of the embedding, such as centres, to where `extend` puts similar samples.
 
         Args:
             points: Points of the embedding.
 
         Returns:
-            The points without the vectors that `extend` leaves out, as long as they were.
+            The points without the vectors that `extend` leaves out, rescaled to their original
+            length.
         """
         if self._extends.all():
             return points
@@ -136,10 +138,10 @@ def weighted_means(
 
     Args:
         affinities: Sparse, non-negative.
-        values: One row a reference.
+        values: One row per reference.
 
     Returns:
-        One row a sample; zeros for a sample without any affinity.
+        One row per sample; zeros for a sample without any affinity.
     """
     return (affinities @ values) * safe_inverse(degrees(affinities))[:, None]
 
@@ -158,7 +160,7 @@ def degrees(graph: Graph, axis: int = 1) -> Float[np.ndarray, " n"]:
 
 
 def safe_inverse(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """1 / x, and 0 where x is not positive.
+    """1 / x, or 0 if x is not positive.
 
     Args:
         values: Any numbers.
@@ -170,7 +172,7 @@ def safe_inverse(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def normalised_rows(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:
-    """Rows scaled to unit length; rows of zeros stay.
+    """Rows scaled to unit length; rows of zeros are unchanged.
 
     Args:
         vectors: Any matrix.
@@ -181,7 +183,8 @@ def normalised_rows(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray
     References:
         Ng, Jordan and Weiss (2002), On spectral clustering, step 4.
     """
-    # By the largest entry first: the squares of a dangling sample's entries could underflow.
+    # Divided by the largest entry first: the squares of a dangling sample's entries could
+    # underflow.
     largest = np.abs(vectors).max(axis=1)
     scaled = vectors * safe_inverse(largest)[:, None]
     return scaled * safe_inverse(np.linalg.norm(scaled, axis=1))[:, None]
@@ -193,13 +196,14 @@ def spectral_embedding(
     """The leading eigenvectors of D^(-1/2) W D^(-1/2), rows scaled to unit length.
 
     Args:
-        graph: Symmetric, non-negative affinities W. It need not be connected: every part has a
-            vector of its own, those of largest volume first; with more parts than vectors, samples
-            in the others have rows of zeros.
-        num_vectors: How many; fewer where there are not as many samples.
-        key: Random key, of the vector that the iteration starts from.
-        num_extra: Eigenvalues beyond the vectors', for the eigengap.
-        tolerance: Relative accuracy of the eigenvalues; vectors are as good as its root.
+        graph: Symmetric, non-negative affinities W. The graph need not be connected: every
+            component has its own vector, those of largest volume first. If there are more
+            components than vectors, samples in the others have rows of zeros.
+        num_vectors: Number of vectors; fewer if there are not as many samples.
+        key: Random key that draws the initial vector of the iteration.
+        num_extra: Number of eigenvalues beyond those of the vectors, for the eigengap.
+        tolerance: Relative accuracy of the eigenvalues; the accuracy of the vectors is its square
+            root.
 
     Returns:
         The embedding.
@@ -219,8 +223,8 @@ def spectral_embedding(
     root = np.sqrt(safe_inverse(degree))
     scaling = scipy.sparse.diags_array(root)
     normalised = scipy.sparse.csr_array(scaling @ graph @ scaling)
-    # Every connected part has the eigenvalue 1 and a vector that is known. An iteration that
-    # starts from one vector may miss all but one of them, so it is left the others only.
+    # Every connected component has the eigenvalue 1 and a known vector. An iteration from a single
+    # vector # may miss all but one of these, so it is used only for the others.
     parts = _component_vectors(graph, degree)[:, :wanted]
     values, vectors = np.ones(parts.shape[1]), parts.toarray()
     if wanted > parts.shape[1]:
@@ -230,14 +234,14 @@ def spectral_embedding(
         values = np.concatenate([values, further[0]])
         vectors = np.concatenate([vectors, further[1]], axis=1)
     vectors = flip_signs(vectors[:, :num_returned])
-    # Random-walk eigenvectors: a sample's is the mean of its neighbours' divided by λ.
+    # Random-walk eigenvectors: a sample's row is the mean of its neighbours' rows divided by λ.
     walk = vectors * root[:, None]
     basis = walk / _divisor(values, num_returned)
     return SpectralEmbedding(values, normalised_rows(walk), basis)
 
 
 def _divisor(values: np.ndarray, count: int) -> np.ndarray:
-    """The leading eigenvalues, none of them nearly zero."""
+    """The leading eigenvalues, with those near zero replaced."""
     leading = values[:count]
     return np.where(np.abs(leading) > _LEAST_EIGENVALUE, leading, _LEAST_EIGENVALUE)
 
@@ -249,7 +253,7 @@ def checked_graph(graph: Graph) -> Graph:
         graph: Symmetric affinities.
 
     Returns:
-        The same.
+        The same graph.
 
     Raises:
         ValueError: If the graph is not a square, finite, non-negative matrix.
@@ -266,7 +270,7 @@ def checked_graph(graph: Graph) -> Graph:
 
 
 def _component_vectors(graph: Graph, degree: Float[np.ndarray, " n"]) -> "scipy.sparse.csc_array":
-    """Unit vectors D^(1/2) 1 of the connected parts, those of largest volume first."""
+    """Unit vectors D^(1/2) 1 of the connected components, those of largest volume first."""
     from scipy.sparse.csgraph import connected_components
 
     count, part = connected_components(graph, directed=False)
@@ -280,10 +284,10 @@ def _component_vectors(graph: Graph, degree: Float[np.ndarray, " n"]) -> "scipy.
 def _remaining_eigenvectors(
     matrix: Graph, known: "scipy.sparse.csc_array", wanted: int, key: Key, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Largest eigenvalues, descending, and their vectors, without those of the known vectors."""
+    """The largest eigenvalues, descending, and their vectors, excluding the known vectors."""
     count = matrix.shape[0]
     if count <= _DENSE or 4 * wanted > count:
-        # The known ones are moved beyond the other end, -1, which bipartite parts have.
+        # The known ones are shifted beyond the other end, -1, which bipartite components have.
         dense = matrix.toarray() - 3.0 * (known @ known.T).toarray()
         return leading_eigenvectors(dense, wanted)
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg
@@ -301,7 +305,7 @@ def _remaining_eigenvectors(
                 deflated, wanted, which="LA", v0=start, ncv=4 * wanted + 1, tol=tolerance
             )
     except ArpackError:
-        # A block method: slower and less accurate, but it always comes back with something.
+        # A block method: slower and less accurate, but it always returns something.
         rng = numpy_generator(key)
         block = np.concatenate([start[:, None], rng.normal(size=(count, wanted - 1))], axis=1)
         with warnings.catch_warnings():
@@ -312,14 +316,14 @@ def _remaining_eigenvectors(
 
 
 def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> float:
-    """λ_K - λ_(K+1): how clearly the graph falls into K parts and no more.
+    """λ_K - λ_(K+1): how clearly the graph falls into exactly K parts.
 
     Args:
         eigenvalues: Leading eigenvalues, descending.
         num_clusters: K.
 
     Returns:
-        The gap; zero where λ_(K+1) is not known.
+        The gap; zero if λ_(K+1) is unknown.
 
     References:
         von Luxburg (2007), A tutorial on spectral clustering, Sec. 8.3.
@@ -332,15 +336,15 @@ def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> fl
 def transfer_cut(affinities: Graph, num_vectors: int) -> SpectralEmbedding:
     """The leading eigenvectors of the bipartite graph between samples and representatives.
 
-    Ā = Aᵀ D_X⁻¹ A is a graph of the representatives alone. Its eigenvectors,
-    D_Y^(-1/2) Ā D_Y^(-1/2) w = λ w, are lifted to the samples by D_X⁻¹ A D_Y^(-1/2) w, which up to
-    a factor √λ are the bipartite graph's own. The paper's Eqs. 7 and 8 as they are printed divide
-    by D_Y twice, and its eigenvectors have one entry a representative and are never lifted; U-SPEC
-    and its published code do what is done here, and scale the rows to unit length.
+    Ā = Aᵀ D_X⁻¹ A is a graph of the representatives only. Its eigenvectors, D_Y^(-1/2) Ā D_Y^(-1/2)
+    w = λ w, are lifted to the samples by D_X⁻¹ A D_Y^(-1/2) w, which up to a factor √λ are those of
+    the bipartite graph. The paper's Eqs. 7 and 8 as printed divide by D_Y twice, and the paper's
+    eigenvectors have one entry per representative and are never lifted; U-SPEC and its published
+    code do the same as this function, and scale the rows to unit length.
 
     Args:
         affinities: A, `(n, representatives)`, non-negative.
-        num_vectors: How many; fewer where there are not as many representatives.
+        num_vectors: Number of vectors; fewer if there are not as many representatives.
 
     Returns:
         The embedding of the samples; its `extend` takes affinities of new samples to the
@@ -372,7 +376,7 @@ def transfer_cut(affinities: Graph, num_vectors: int) -> SpectralEmbedding:
     small = (affinities.T @ transitions).toarray() * root[:, None] * root[None, :]
     values, vectors = leading_eigenvectors(0.5 * (small + small.T), wanted)
     vectors = flip_signs(vectors[:, :num_returned])
-    # The bipartite graph's eigenvalues are the roots of these.
+    # The eigenvalues of the bipartite graph are the square roots of these.
     divisor = np.sqrt(np.maximum(values[:num_returned], 1e-6))
     basis = vectors * root[:, None] / divisor
     return SpectralEmbedding(values, normalised_rows(weighted_means(affinities, basis)), basis)

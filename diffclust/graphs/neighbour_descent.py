@@ -1,7 +1,7 @@
 """Approximate nearest neighbours under any distance: neighbours of neighbours are neighbours.
 
-Take it where samples have no features in which `nearest_neighbours` could look for candidates, and
-all pairs are too many to evaluate.
+Use it if samples have no features in which `nearest_neighbours` could find candidates, and there
+are too many pairs to evaluate all.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from diffclust.graphs.refine import Direction, pair_distances, symmetrised
 from diffclust.types import Key
 
 _DECAY = 0.9
-"""A neighbour counts so much less than the one before it when common neighbours are counted."""
+"""Factor by which each neighbour counts less than the one before it among common neighbours."""
 
 _ROWS = 4096
-"""Samples whose neighbours' neighbours are in memory at a time."""
+"""Number of samples whose neighbours' neighbours are in memory at a time."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,10 +34,11 @@ class DescentResult:
     """The result of neighbour descent.
 
     Attributes:
-        neighbours: The nearest samples found for every sample, itself excluded, nearest first; of
-            equally near ones those of lower index. Distances are as the given distance has them.
-        num_evaluations: How many times the distance was evaluated.
-        converged: Whether the last round changed hardly anything; otherwise `max_pairs` ended it.
+        neighbours: The nearest samples found for every sample, excluding itself, nearest first;
+            ties are in the order of indices. Distances are those of the given distance.
+        num_evaluations: Number of evaluations of the distance.
+        converged: Whether the last round changed hardly anything; otherwise `max_pairs` ended the
+            search.
     """
 
     neighbours: Neighbours
@@ -46,7 +47,7 @@ class DescentResult:
 
     @property
     def pairs_per_sample(self) -> float:
-        """Evaluations of the distance, divided by the number of samples."""
+        """Evaluations of the distance divided by the number of samples."""
         return self.num_evaluations / len(self.neighbours)
 
 
@@ -68,42 +69,43 @@ def nearest_neighbour_descent(
 ) -> DescentResult:
     """The nearest other samples of every sample, approximately, by neighbour descent.
 
-    Needs no features and no triangle inequality, only that a neighbour of a neighbour is likely to
-    be a neighbour. From random neighbours, every round evaluates for each sample the ρK most
-    promising of the samples two steps away in the graph of neighbours and reverse neighbours that
-    were never evaluated for it, and keeps the K nearest. Two departures from the paper make fewer
-    pairs do: its local join draws its pairs by chance, here those with the most (and nearest)
-    common neighbours come first; and no pair is evaluated twice. Index work and memory are linear
-    in the number of samples: 8 bytes for each evaluated pair.
+    It needs no features and no triangle inequality, only that a neighbour of a neighbour is likely
+    to be a neighbour. It starts from random neighbours. For each sample, every round considers the
+    samples two steps away in the graph of neighbours and reverse neighbours that have not been
+    evaluated yet, evaluates the ρK most promising of them, and keeps the K nearest. Two differences
+    from the paper reduce the number of pairs: the paper's local join samples its pairs at random,
+    whereas here those with the most (and nearest) common neighbours come first; and no pair is
+    evaluated twice. Work on indices and memory are linear in the number of samples: 8 bytes per
+    evaluated pair.
 
     Args:
         distance: Any distance of one sample to another, invariant or not.
         samples: An array with a leading axis, or a tree of such arrays, as the distance takes them.
-        num_neighbours: K; all other samples where there are not as many. A third more than are
-            needed finds these better, and so does more than the largest group of duplicates has:
-            else their lists hold nothing but each other.
-        key: Random key of the first neighbours and of ties.
-        candidates: Indices of neighbours to begin with, one row a sample; random ones are added for
-            samples that have fewer than K. None for random ones alone.
+        num_neighbours: K; all other samples if there are not as many. Searching for a third more
+            than needed finds the needed ones better. So does searching for more than the size of
+            the largest group of duplicates, whose lists would otherwise hold only each other.
+        key: Random key for the first neighbours and for ties.
+        candidates: Indices of initial neighbours, one row per sample; random ones are added for
+            samples with fewer than K. None for random ones only.
         symmetric: Whether d(x, c) = d(c, x), so that one evaluation serves both samples.
-        direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair both ways,
-            unless the distance is symmetric.
-        sample_rate: ρ, the share of K that each sample evaluates in a round (the paper: of K, of
-            its neighbours of either direction that are joined). A smaller one takes more rounds and
-            fewer pairs.
-        delta: δ; it ends where a round changes fewer than δKN neighbours.
-        max_pairs: Most evaluations of the distance, times the number of samples; None for as many
-            as it takes. A round that would exceed it is not begun, but for the first one, which
-            evaluates all candidates and at least K pairs a sample.
-        callback: Called with what there is after every round, or None.
+        direction: As for `CandidateDistances`; `"min"` and `"mean"` evaluate every pair in both
+            directions, unless the distance is symmetric.
+        sample_rate: ρ, the number of evaluations per sample and round, as a fraction of K (in the
+            paper, the fraction of neighbours in either direction that are joined). A smaller value
+            takes more rounds and fewer pairs.
+        delta: δ; the search ends when a round changes fewer than δKN neighbours.
+        max_pairs: Maximum number of evaluations of the distance per sample; None for no limit. A
+            round that would exceed it is not started, except the first one, which evaluates all
+            candidates and at least K pairs per sample.
+        callback: Called with the current result after every round, or None.
         mesh: Devices that share the pairs, or None for one.
         **settings: `chunk_size` and `report` of `pair_distances`.
 
     Returns:
-        Neighbours, and what they cost.
+        The neighbours, and the number of evaluations.
 
     Raises:
-        ValueError: If an argument is not what it should be, or a distance is NaN.
+        ValueError: If an argument is invalid, or a distance is NaN.
 
     References:
         Dong, Moses and Li (2011), Efficient k-nearest neighbor graph construction for generic
@@ -152,7 +154,7 @@ def _first_pairs(
     unordered: bool,
     rng: np.random.Generator,
 ) -> Int[np.ndarray, " pairs"]:
-    """The candidates' pairs, and random ones for samples that have too few."""
+    """The candidates' pairs, and random ones for samples with too few."""
     index = np.zeros((count, 0), np.int64) if candidates is None else np.asarray(candidates)
     if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
         raise ValueError(
@@ -173,7 +175,7 @@ def _first_pairs(
 def _numbered(
     sources: np.ndarray, targets: np.ndarray, count: int, unordered: bool = False
 ) -> Int[np.ndarray, " pairs"]:
-    """Numbers pairs, sources · N + targets; the same both ways where unordered."""
+    """Numbers pairs by sources · N + targets; both directions are the same if `unordered`."""
     if unordered:
         sources, targets = np.minimum(sources, targets), np.maximum(sources, targets)
     return sources.astype(np.int64) * count + targets
@@ -182,7 +184,7 @@ def _numbered(
 def _evaluated(
     evaluate: Callable[..., np.ndarray], sources: np.ndarray, targets: np.ndarray, way: Direction
 ) -> Float[np.ndarray, " pairs"]:
-    """Distances of pairs, there or there and back; refuses NaN."""
+    """Distances of pairs, in one direction or combined over both; refuses NaN."""
     distances = evaluate(sources, targets)
     if way != "forward":
         distances = symmetrised(distances, evaluate(targets, sources), way)
@@ -193,7 +195,7 @@ def _evaluated(
 
 
 def _place(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """The place of each entry among those of its group, from 0; groups are sorted."""
+    """The position of each entry within its group, from 0; groups are sorted."""
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
 
 
@@ -222,9 +224,9 @@ def _merged(
 def _proposed(
     near: Neighbours, evaluated: np.ndarray, most: int, unordered: bool, rng: np.random.Generator
 ) -> Int[np.ndarray, " pairs"]:
-    """Proposes for each sample the few new pairs that have the most common neighbours.
+    """Proposes, for each sample, the few new pairs with the most common neighbours.
 
-    Reverse neighbours count like neighbours, as many of them as there are neighbours.
+    Reverse neighbours count like neighbours, with at most as many of them as there are neighbours.
     """
     count, wanted = near.index.shape
     rows, columns = np.repeat(np.arange(count), wanted), near.index.ravel()
@@ -237,7 +239,7 @@ def _proposed(
     chosen = []
     for start in range(0, count, _ROWS):
         part = graph[start : start + _ROWS]
-        # Reverse neighbours themselves come first where the way back was never evaluated.
+        # Reverse neighbours themselves come first if the way back was never evaluated.
         common = scipy.sparse.coo_array(part @ graph + wanted * part)
         row, column = common.row.astype(np.int64) + start, common.col
         pair = _numbered(row, column, count, unordered)

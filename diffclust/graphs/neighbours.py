@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by brute force, in memory that does not grow with the data."""
+"""Exact nearest neighbours by brute force, with memory that does not grow with the data."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, replica
 from diffclust.parallel.processes import allgather_rows, own_share
 
 _SPARE = 4
-"""Neighbours sought beyond those asked for, for rounding may have put them in a wrong order."""
+"""Neighbours searched for beyond those asked for, as rounding may change their order."""
 
 _BLOCK = 16384
 _GROUP = 16
 _QUERIES = 128
-"""Chunks are multiples of it, so that the small searches of a fit share one program."""
+"""Chunks are multiples of this, so that the small searches of a fit share one program."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Neighbours:
     """The nearest references of every query, nearest first.
 
     Attributes:
-        index: Which references; of equally near ones those of lower index.
+        index: Indices of the references; ties are in the order of indices.
         distance: Their Euclidean distances, not squared; exactly zero for duplicates.
     """
 
@@ -45,7 +45,7 @@ class Neighbours:
 
     @property
     def num_neighbours(self) -> int:
-        """Neighbours of each query."""
+        """Number of neighbours of each query."""
         return self.index.shape[1]
 
 
@@ -66,7 +66,7 @@ def neighbours_of(arrays: Mapping[str, np.ndarray]) -> tuple[Neighbours, ...]:
     """Several lists of neighbours from their arrays.
 
     Args:
-        arrays: As `neighbour_arrays` gives them.
+        arrays: As returned by `neighbour_arrays`.
 
     Returns:
         The same lists.
@@ -87,29 +87,29 @@ def nearest_neighbours(
 ) -> Neighbours:
     """The nearest references of every query by Euclidean distance.
 
-    Exact but for rounding: distances are compared as ‖r‖² - 2⟨q, r⟩ about the references' median,
-    and those of the nearest few recomputed from differences; a query whose neighbours are nearer
-    than the rounding of these squares is compared with all references by differences. Of equal ones
-    those of lower index are taken, as far as rounding leaves them equal. 70,000 samples of 300
-    features take 40 s on two cores.
+    The result is exact up to rounding: distances are compared as ‖r‖² - 2⟨q, r⟩ about the
+        references' median, and those of the nearest few are recomputed from differences. A query
+        whose neighbours are nearer than the rounding of these squares is compared with all
+        references by differences. Ties go to lower indices, as far as rounding preserves them.
+        70,000 samples of 300 features take 40 s on two cores.
 
     Args:
         queries: Samples, `(n, features)`.
-        references: Samples among which neighbours are sought, `(m, features)`.
-        num_neighbours: How many; fewer where there are not as many references.
+        references: Samples among which neighbours are searched for, `(m, features)`.
+        num_neighbours: Number of neighbours; fewer if there are not as many references.
         exclude_self: Whether queries and references are the same samples, none of which is its own
             neighbour. It is left out by its index: duplicates of it remain.
-        chunk_size: Queries a chunk, and a device, chosen where it is not given; distances of a
-            chunk to 16,384 references are in memory at a time.
-        mesh: Devices that share every chunk, or None for one. Several processes share the queries;
-            all have the same, and get the neighbours of all.
-        report: Called with queries done and queries in all after every chunk, or None.
+        chunk_size: Queries per chunk and device; chosen automatically if None. Distances of a chunk
+            to 16,384 references are in memory at a time.
+        mesh: Devices that share every chunk, or None for one. Several processes share the queries:
+            all pass the same ones, and get the neighbours of all.
+        report: Called with queries done and the total after every chunk, or None.
 
     Returns:
         The neighbours, on the host.
 
     Raises:
-        ValueError: If an argument is not what it should be, or no neighbour is left.
+        ValueError: If an argument is invalid, or no neighbour is left.
     """
     same = queries is references
     references = checked_features(references, "references")
@@ -137,7 +137,7 @@ def nearest_neighbours(
     devices = own_size(local_mesh)
     groups = -(-(share.stop - share.start) // (_QUERIES * devices))
     chunk_size = devices * min(chunk_size, _QUERIES * max(1, groups))
-    # Squares of very large or small numbers leave the range of the dtype; powers of two are exact.
+    # Squares of very large or small numbers leave the dtype's range; powers of two are exact.
     power = _power(queries, references)
     if power:
         references = np.ldexp(references, -power)
@@ -150,7 +150,7 @@ def nearest_neighbours(
 
 
 def _power(*matrices: np.ndarray) -> int:
-    """The power of two that brings entries near 1; 0 where there is no need."""
+    """The power of two that brings entries near 1; 0 if that is not needed."""
     largest = max(max(float(matrix.max()), -float(matrix.min())) for matrix in matrices)
     power = int(np.frexp(largest)[1])
     return power if abs(power) > 40 and largest > 0 else 0
@@ -166,9 +166,9 @@ def _search(
     mesh: Mesh | None,
     report: Callable[[int, int], None] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices and distances of the neighbours of queries, one reference of each excluded."""
-    # About their middle the squares are small, and so is the rounding of their differences. Not
-    # about the mean: a single sample far off would take it along.
+    """Indices and distances of the queries' neighbours, without each query's excluded reference."""
+    # About their middle, squares and hence the rounding of their differences are small. The median
+    # is # used because the mean would follow a single distant sample.
     centre = np.median(references[:: max(1, len(references) // 1024)], axis=0)
     centre = centre.astype(references.dtype)
     blocks = replicate(_blocks(references, centre), mesh)
@@ -203,7 +203,7 @@ def _search(
 def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Array]]:
     """References in blocks of equal size, the last padded with points at infinite distance.
 
-    The fewest blocks, and as small as that allows: what is padded costs as much as what is not.
+    As few blocks as possible, each as small as possible: padding costs as much as other points.
     """
     count = -(-len(references) // _BLOCK)
     size = _GROUP * -(-len(references) // (_GROUP * count))
@@ -217,11 +217,11 @@ def _blocks(references: np.ndarray, centre: np.ndarray) -> list[tuple[Array, Arr
 
 
 def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Array, Array]:
-    """The k nearest to each query, of those found before and a block of references.
+    """The k nearest to each query, among those found before and a block of references.
 
-    A sort of whole rows is slow on a CPU. The k least entries lie in the k groups of least minima,
-    so only these groups are sorted. Groups are runs of consecutive references and are kept in
-    their order, so that of equal entries those of lower index are taken.
+    Sorting whole rows is slow on a CPU. The k smallest entries lie in the k groups with the
+    smallest minima, so only these groups are sorted. Groups are runs of consecutive references and
+    keep their order, so that ties go to lower indices.
     """
     (block, norms, offset), (queries, own, best, place) = references, rows
     values = norms[None] - 2.0 * product(queries, block.T)
@@ -243,7 +243,7 @@ def _merged(references: tuple[Array, ...], rows: tuple[Array, ...]) -> tuple[Arr
 def _ranked(
     queries: np.ndarray, references: np.ndarray, nearest: np.ndarray, wanted: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Neighbours in the order of distances that are computed from differences."""
+    """Neighbours in the order of distances computed from differences."""
     # By index first: the sort by distance is stable, so ties stay in that order.
     nearest = np.sort(nearest, axis=1)
     differences = references[nearest] - queries[:, None, :]
@@ -261,7 +261,7 @@ def _search_doubtful(
     index: np.ndarray,
     distance: np.ndarray,
 ) -> None:
-    """Searches again, in place, where neighbours are nearer than rounding about the centre."""
+    """Searches again, in place, if neighbours are nearer than rounding about the centre."""
     noise = 16 * np.finfo(distance.dtype).eps * np.sum((queries - centre) ** 2, axis=1)
     farthest = distance[:, -1]
     for row in np.flatnonzero((farthest > 0) & (farthest**2 < noise)):

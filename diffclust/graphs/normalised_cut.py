@@ -1,4 +1,4 @@
-"""What a cut of a graph costs, and the edges across it."""
+"""The cost of a cut of a graph, and the edges across it."""
 
 import numpy as np
 import scipy
@@ -14,18 +14,19 @@ def normalised_cut(
 ) -> float:
     """Σ cut(k) / vol(k): the share of each cluster's affinities that leave it, summed.
 
-    Needs no labels, so that it can choose among runs.
+    It needs no labels, so it can choose among runs.
 
     Args:
         graph: Symmetric, non-negative affinities.
         assignments: A cluster for each sample.
-        num_clusters: K; the largest assignment and one where it is not given.
+        num_clusters: K; by default the largest assignment plus one.
 
     Returns:
-        A number from 0 to K; a cluster without samples or affinities counts 1, the worst.
+        A number from 0 to K; a cluster without samples or affinities contributes 1, the worst
+        value.
 
     Raises:
-        ValueError: If there is not one assignment for each sample, below K.
+        ValueError: If there is not one assignment from 0 to K - 1 for each sample.
 
     References:
         Shi and Malik (2000), Normalized cuts and image segmentation, Eq. 2; Yu and Shi (2003) for
@@ -39,23 +40,23 @@ def normalised_cut(
     edges = graph.tocoo()
     inside = assignments[edges.row] == assignments[edges.col]
     within = np.bincount(assignments[edges.row[inside]], edges.data[inside], minlength=clusters)
-    # Rounding may take it below.
+    # Rounding may make it negative.
     return max(0.0, float(np.sum(1.0 - within * safe_inverse(volume))))
 
 
 _MOST_PASSES = 100
-"""Passes of `refined_cut`; where clusters are nearly right some ten are enough."""
+"""Maximum number of passes of `refined_cut`; if clusters are nearly right, about ten are enough."""
 
 
 def refined_cut(
     graph: Graph, assignments: Int[np.ndarray, " n"], *, num_clusters: int
 ) -> Int[np.ndarray, " n"]:
-    """Moves single samples to other clusters while that makes the normalised cut less.
+    """Moves single samples to other clusters as long as that lowers the normalised cut.
 
     k-means of eigenvectors solves a relaxation of the cut, and leaves samples at the borders whose
-    affinities are mostly with another cluster. In each of at most 100 passes all move that would
-    lower the cut, but of neighbours only the one that lowers it most; where that raises the cut
-    after all, only the one that lowers it most of all.
+    affinities are mostly to another cluster. Each of at most 100 passes moves every sample whose
+    move would lower the cut, but of neighbouring samples only the one that lowers it most; if that
+    raises the cut after all, only the single best move is made.
 
     Args:
         graph: Symmetric, non-negative affinities.
@@ -63,10 +64,10 @@ def refined_cut(
         num_clusters: K.
 
     Returns:
-        Clusters of no greater normalised cut; none loses its last sample.
+        Clusters with the same or a lower normalised cut; none loses its last sample.
 
     Raises:
-        ValueError: If there is not one assignment for each sample, below K.
+        ValueError: If there is not one assignment from 0 to K - 1 for each sample.
 
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
@@ -79,7 +80,7 @@ def refined_cut(
         wanting = np.flatnonzero(gain > _LEAST_GAIN)
         if not len(wanting):
             break
-        # Of neighbours that would move the one of greatest gain; of equal gains all.
+        # Among neighbours that would move, the one with the largest gain; if gains are equal, all.
         rows = graph[wanting]
         greatest = np.maximum.reduceat(gain[rows.indices], rows.indptr[:-1])
         for moving in (wanting[gain[wanting] >= greatest], np.argmax(gain, keepdims=True)):
@@ -95,13 +96,13 @@ def refined_cut(
 
 
 _LEAST_GAIN = 1e-9
-"""Differences of the cut below this are rounding."""
+"""Differences of the cut below this are due to rounding."""
 
 
 def _best_moves(
     graph: Graph, labels: Int[np.ndarray, " n"], clusters: int
 ) -> tuple[float, Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-    """The cut, how much less of it the best move of each sample leaves, and where that goes."""
+    """The cut, by how much each sample's best move lowers it, and the target of that move."""
     count, degree = len(labels), degrees(graph)
     one_hot = (np.ones(count), (np.arange(count), labels))
     member = scipy.sparse.csr_array(one_hot, shape=(count, clusters))
@@ -121,7 +122,7 @@ def _best_moves(
     joined = joined * safe_inverse(volume[cluster] + degree[sample])
     rise = joined - share[cluster] - loss[sample]
     gain, target = np.full(count, -np.inf), labels.copy()
-    # The last one written for a sample is its greatest.
+    # The last value written for a sample is its largest.
     order = np.argsort(rise, kind="stable")
     gain[sample[order]], target[sample[order]] = rise[order], cluster[order]
     return float(clusters - share.sum()), gain, target
@@ -133,14 +134,14 @@ _MOST_BRIDGES = 24
 def strongest_bridges(
     graph: Graph, assignments: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, "pairs 2"]:
-    """The 24 edges of greatest affinity between different clusters: the most ambiguous samples.
+    """The 24 strongest edges between different clusters, which join the most ambiguous samples.
 
     Args:
         graph: Symmetric, non-negative affinities.
         assignments: A cluster for each sample.
 
     Returns:
-        Pairs of samples, the strongest edge first; every sample is in one of them at most.
+        Pairs of samples, the strongest edge first; every sample is in at most one of them.
     """
     edges, assignments = scipy.sparse.triu(graph, k=1).tocoo(), np.asarray(assignments)
     across = np.flatnonzero((assignments[edges.row] != assignments[edges.col]) & (edges.data > 0))
@@ -158,7 +159,7 @@ def strongest_bridges(
 
 
 def bipartite_cut(affinities: Graph, assignments: np.ndarray, num_clusters: int) -> float:
-    """The normalised cut of a bipartite graph, every column put where most of its affinity is.
+    """The normalised cut of a bipartite graph, with each column in the cluster of most affinity.
 
     Args:
         affinities: Affinities of samples to representatives.

@@ -1,4 +1,4 @@
-"""Neighbours judged anew: candidates from a cheap representation, ranked by another distance."""
+"""Reranked neighbours: candidates from a cheap representation, ranked by another distance."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -21,24 +21,24 @@ from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_r
 from diffclust.parallel.processes import allgather_rows, own_share
 
 _CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
-"""Pairs a chunk: what a CPU's cache holds of the working copies, and what fills a GPU."""
+"""Pairs per chunk: as many as a CPU's cache holds with their working copies, or as fill a GPU."""
 
 _NEAR = 0.15
-"""Share of the median distance to the last neighbour up to which samples are near-duplicates."""
+"""Fraction of the median distance to the last neighbour below which samples are near-duplicates."""
 
 
 def reranked(
     candidates: Neighbours, distance: Float[np.ndarray, "n k"], num_neighbours: int
 ) -> Neighbours:
-    """The candidates ranked by other distances.
+    """Ranks candidates by other distances.
 
     Args:
         candidates: Candidates of every sample.
-        distance: Their new distances, in the same places.
-        num_neighbours: How many are kept; all there are where there are fewer.
+        distance: Their new distances, in the same order.
+        num_neighbours: How many are kept; all if there are fewer.
 
     Returns:
-        The nearest of them, nearest first; of equally near ones those of lower index.
+        The nearest of them, nearest first; ties go to lower indices.
     """
     order = np.lexsort((candidates.index, distance), axis=1)[:, :num_neighbours]
     index = np.take_along_axis(candidates.index, order, axis=1)
@@ -65,17 +65,17 @@ def pair_chunks(
     Args:
         distance: Any distance, invariant or not.
         samples: Arrays on the host with a leading axis.
-        prototypes: The like; may be the samples.
-        sources: Which samples.
-        targets: Which prototypes.
-        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
+        prototypes: Similar arrays; may be the samples.
+        sources: Indices of the samples.
+        targets: Indices of the prototypes.
+        chunk_size: Pairs per chunk and device; by default chosen for the machine.
         mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
-            all have the same.
-        report: Called with pairs done and in all after every chunk, or None.
+            all pass the same ones.
+        report: Called with pairs done and the total after every chunk, or None.
 
     Returns:
-        Yields `distance(samples[sources[i]], prototypes[targets[i]])` for the pairs of this
-        process's share, chunk by chunk.
+        An iterator over `distance(samples[sources[i]], prototypes[targets[i]])` for this process's
+        share of the pairs, chunk by chunk.
     """
     own, here = own_mesh(mesh), own_share(len(sources), mesh)
     sources, targets = sources[here], targets[here]
@@ -90,7 +90,7 @@ def pair_chunks(
     def compute(start: int) -> Array:
         index = np.minimum(np.arange(start, start + size), count - 1)
         pairs = rows_of(samples, sources[index]), rows_of(prototypes, targets[index])
-        # Pairs do not concern each other: every device judges its own.
+        # Pairs are independent: every device evaluates its own.
         return jitted_map_rows(_distances, distance, shard_rows(pairs, own), own)
 
     def chunks(first: int) -> Iterator[np.ndarray]:
@@ -120,9 +120,9 @@ def pair_distances(
     Args:
         distance: Any distance, invariant or not.
         samples: Arrays on the host with a leading axis.
-        prototypes: The like; may be the samples.
-        sources: Which samples.
-        targets: Which prototypes.
+        prototypes: Similar arrays; may be the samples.
+        sources: Indices of the samples.
+        targets: Indices of the prototypes.
         mesh: Devices that share every chunk, or None for one.
         **settings: `chunk_size` and `report` of `pair_chunks`.
 
@@ -154,21 +154,21 @@ def symmetrised(
 
 @dataclasses.dataclass(frozen=True)
 class CandidateDistances:
-    """The distance from every sample to each of its candidates; no pair is judged twice.
+    """The distance from every sample to each of its candidates; no pair is evaluated twice.
 
     An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
-    the neighbour onto the sample.
+        moving the neighbour onto the sample.
 
     Attributes:
         distance: Any distance of one sample to another, invariant or not.
         samples: Arrays on the host with a leading axis, as the distance takes them.
-        prototypes: What the candidates' indices point into; None for the samples themselves.
-        direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` take both
-            ways, at up to twice the price.
-        chunk_size: Pairs a chunk and device; chosen for the machine where it is not given.
-        mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
-            all have the same, and get the distances of all.
-        report: Called with pairs done and in all, or None.
+        prototypes: What the candidates' indices refer to; None for the samples themselves.
+        direction: `"forward"` moves the sample onto its candidate; `"min"` and `"mean"` evaluate
+            both directions, at up to twice the cost.
+        chunk_size: Pairs per chunk and device; by default chosen for the machine.
+        mesh: Devices that share every chunk, or None for one. Several processes share the pairs:
+            all pass the same ones, and get the distances of all.
+        report: Called with pairs done and the total, or None.
     """
 
     distance: AbstractDistance
@@ -180,7 +180,7 @@ class CandidateDistances:
     report: Callable[[int, int], None] | None = None
 
     def __post_init__(self):
-        """Refuses a direction that there is not."""
+        """Refuses an unknown direction."""
         check.one_of(self.direction, get_args(Direction), "direction")
 
     @property
@@ -201,25 +201,25 @@ class CandidateDistances:
         return np.divmod(_needed(candidates, self._count, both=both), self._count)
 
     def chunks(self, candidates: Sequence[Neighbours]) -> Chunkwise:
-        """The distances of all pairs moved forward, by chunks, as `arranged` takes them.
+        """The distances of all pairs in the forward direction, in chunks, for `arranged`.
 
         Args:
             candidates: Candidates of every sample, from one or several representations.
 
         Returns:
-            Yields this process's share.
+            An iterator over this process's share.
         """
         trees, pairs = (self.samples, self._others), self._pairs(candidates)
         return pair_chunks(self.distance, *trees, *pairs, **self._settings)
 
     def __call__(self, candidates: Sequence[Neighbours]) -> tuple[Float[np.ndarray, "n k"], ...]:
-        """Judges all candidates.
+        """Evaluates all candidates.
 
         Args:
             candidates: Candidates of every sample, from one or several representations.
 
         Returns:
-            Distances in the candidates' places, for each of the representations.
+            Distances in the order of the candidates, for each of the representations.
         """
         forward = allgather_rows(all_rows(self.chunks(candidates)), self.mesh)
         if self.direction == "forward" or self.prototypes is None:
@@ -244,11 +244,11 @@ def candidate_distances(
         candidates: Candidates of every sample, from one or several representations.
         distance: Any distance of one sample to another, invariant or not.
         samples: Arrays on the host with a leading axis, as the distance takes them.
-        prototypes: What the candidates' indices point into; None for the samples themselves.
+        prototypes: What the candidates' indices refer to; None for the samples themselves.
         **settings: `direction`, `chunk_size`, `mesh` and `report` of `CandidateDistances`.
 
     Returns:
-        Distances in the candidates' places, for each of the representations.
+        Distances in the order of the candidates, for each of the representations.
     """
     return CandidateDistances(distance, samples, prototypes, **settings)(candidates)
 
@@ -265,9 +265,9 @@ def _reversed(keys: np.ndarray, count: int) -> np.ndarray:
 def _needed(
     candidates: Sequence[Neighbours], count: int, *, both: bool
 ) -> Int[np.ndarray, " pairs"]:
-    """The pairs whose distances are needed, each once."""
+    """The pairs whose distances are needed, without duplicates."""
     needed = np.unique(np.concatenate([keys.ravel() for keys in _keys(candidates, count)]))
-    # The way back of a pair that are each other's candidates is a way there.
+    # For two samples that are each other's candidates, the way back is also a forward pair.
     return np.union1d(needed, _reversed(needed, count)) if both else needed
 
 
@@ -278,18 +278,18 @@ def arranged(
     direction: Direction = "forward",
     count: int | None = None,
 ) -> tuple[Float[np.ndarray, "n k"], ...]:
-    """Distances of pairs in their candidates' places.
+    """Arranges distances of pairs in the order of their candidates.
 
     Args:
         candidates: Candidates of every sample, from one or several representations.
-        distances: The distances of the pairs, as `CandidateDistances.chunks` gives them.
-        direction: `"min"` and `"mean"` combine those of both ways, where the candidates are samples
+        distances: The distances of the pairs, as returned by `CandidateDistances.chunks`.
+        direction: `"min"` and `"mean"` combine both directions, if the candidates are samples
             themselves.
-        count: How many samples the candidates' indices point into; where it is not given, as many
-            as have candidates.
+        count: How many samples the candidates' indices refer to; by default as many as have
+            candidates.
 
     Returns:
-        Distances in the candidates' places, for each of the representations.
+        Distances in the order of the candidates, for each of the representations.
     """
     count = len(candidates[0]) if count is None else count
     needed = _needed(candidates, count, both=direction != "forward")
@@ -309,20 +309,21 @@ def nested_neighbours(
     mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Neighbours, ...]:
-    """Exact neighbours in several windows of the same coordinates, at little more than one's price.
+    """Exact neighbours in several windows of the same coordinates, at little more cost than one.
 
-    The distance over the coordinates that all windows share is a lower bound of every window's.
-    So the nearest by it are candidates, ranked in each window by the few coordinates that are
-    missing; where the last candidate is no farther by the bound than the last neighbour that was
-    found, a nearer one may have been missed, and the sample is searched for anew.
+    The distance over the coordinates that all windows share is a lower bound on the distance in
+    every window. The nearest samples by this bound are therefore candidates, which are ranked in
+    each window by adding the few missing coordinates. If the last candidate is no farther by the
+    bound than the last neighbour found, a nearer one may have been missed, and the sample is
+    searched for again.
 
     Args:
-        coordinates: Coordinates along principal directions, leading first.
-        removed: How many leading ones each window leaves out.
-        dimensions: Coordinates in a window; fewer where there are not as many.
-        num_neighbours: How many neighbours; fewer where there are not as many samples.
-        mesh: Devices, perhaps of several processes, that share the samples; or None for one.
-        report: Called with samples done and in all, or None.
+        coordinates: Coordinates along principal directions, leading ones first.
+        removed: How many leading coordinates each window leaves out.
+        dimensions: Number of coordinates in a window; fewer if there are not as many.
+        num_neighbours: Number of neighbours; fewer if there are not as many samples.
+        mesh: Devices, possibly of several processes, that share the samples; or None for one.
+        report: Called with samples done and the total, or None.
 
     Returns:
         The neighbours in each window, in the order of `removed`.
@@ -366,11 +367,11 @@ def windowed_neighbours(
     """Neighbours of new samples among references, in several windows of their coordinates.
 
     Args:
-        coordinates: The new samples' coordinates along principal directions, leading first.
+        coordinates: The new samples' coordinates along principal directions, leading ones first.
         references: The references' coordinates.
-        removed: How many leading ones each window leaves out.
-        dimensions: Coordinates in a window; fewer where there are not as many.
-        num_neighbours: How many neighbours.
+        removed: How many leading coordinates each window leaves out.
+        dimensions: Number of coordinates in a window; fewer if there are not as many.
+        num_neighbours: Number of neighbours.
         mesh: Devices that share the new samples, or None for one.
 
     Returns:
@@ -384,18 +385,18 @@ def windowed_neighbours(
 
 
 def near_duplicates(neighbours: Neighbours, size: int) -> Bool[np.ndarray, " n"]:
-    """Finds all but the first of every group of near-duplicates.
+    """Finds all but the first sample of every group of near-duplicates.
 
-    Two samples are near-duplicates where their distance is at most 0.15 of the median distance
-    to the last neighbour; a group is what such pairs connect. A group with more members than a
-    sample has neighbours would be a part of the graph on its own, however much it is like others.
+    Two samples are near-duplicates if their distance is at most 0.15 times the median distance to
+    the last neighbour; such pairs connect samples to groups. A group with more members than a
+    sample has neighbours would be a separate part of the graph, however similar it is to others.
 
     Args:
-        neighbours: Neighbours of the samples, themselves excluded.
-        size: Groups of at most so many are left alone.
+        neighbours: Neighbours of the samples, excluding themselves.
+        size: Groups of at most this size are left alone.
 
     Returns:
-        Which samples stand for none but themselves.
+        Which samples are near-duplicates of an earlier one.
     """
     close = neighbours.distance <= _NEAR * np.median(neighbours.distance[:, -1])
     rows, columns = np.nonzero(close)
@@ -418,14 +419,14 @@ def distinct_neighbours(
     mesh: Mesh | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Neighbours, ...]:
-    """`nested_neighbours`, of which a group of near-duplicates is one at most.
+    """`nested_neighbours`, with at most one sample from each group of near-duplicates.
 
     Args:
-        coordinates: Coordinates along principal directions, leading first.
-        removed: How many leading ones each window leaves out.
-        dimensions: Coordinates in a window; fewer where there are not as many.
-        num_neighbours: How many neighbours; fewer where there are not as many samples.
-        size: Groups of at most so many near-duplicates are left alone.
+        coordinates: Coordinates along principal directions, leading ones first.
+        removed: How many leading coordinates each window leaves out.
+        dimensions: Number of coordinates in a window; fewer if there are not as many.
+        num_neighbours: Number of neighbours; fewer if there are not as many samples.
+        size: Groups of at most this many near-duplicates are left alone.
         mesh: As for `nested_neighbours`.
         report: As for `nested_neighbours`.
 
@@ -452,13 +453,14 @@ def distinct_neighbours(
 
 
 def _search_again(window: np.ndarray, neighbours: Neighbours, samples: np.ndarray) -> None:
-    """Replaces the neighbours of some samples by those of a search of its own, in place."""
+    """Replaces the neighbours of some samples by those of a separate search, in place."""
     if not samples.size:
         return
     wanted = neighbours.num_neighbours
     nearest = nearest_neighbours(window[samples], window, wanted + 1)
     itself = nearest.index == samples[:, None]
-    # Among more duplicates than neighbours it may be missing; then the last one goes.
+    # Among more duplicates than neighbours the sample itself may be missing; then the last one
+    # goes.
     itself[~itself.any(axis=1), -1] = True
     neighbours.index[samples] = nearest.index[~itself].reshape(-1, wanted)
     neighbours.distance[samples] = nearest.distance[~itself].reshape(-1, wanted)

@@ -1,6 +1,6 @@
 """The named methods: each is a short composition of transforms, distances, aligners and solvers.
 
-Take one to cluster something; read one to see how to compose your own.
+Use one to cluster something; read one to see how to compose your own.
 """
 
 from diffclust._renamed import takes_former_settings
@@ -35,7 +35,7 @@ from diffclust.models.spectral import ProjectedScatteringSpectralClustering
 MODELS: dict[str, type[AbstractModel]] = {
     name: takes_former_settings(globals()[method.model]) for name, method in METHODS.items()
 }
-"""Every model under its name on the command line."""
+"""All models, by their names on the command line."""
 
 __all__ = [
     "MODELS",

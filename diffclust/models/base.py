@@ -1,4 +1,4 @@
-"""What every model offers, and what its fit returns."""
+"""The interface of every model, and the result of a fit."""
 
 import abc
 import dataclasses
@@ -42,19 +42,19 @@ from diffclust.types import Key
 
 
 class AbstractModel(AbstractSettings):
-    """A clustering: names and numbers that JSON can hold, and what they stand for.
+    """A clustering method, described by names and numbers that JSON can hold.
 
     Attributes:
         num_clusters: K.
-        num_restarts: Runs from different seeds; the one of least loss is kept.
+        num_restarts: Number of runs from different seeds; the one with the lowest loss is kept.
         transform_names: Names of the transforms that move prototypes, in the order in which they
             act.
-        removed: How many leading directions of its features each of its graphs leaves out.
-        least_size: The fewest pixels, landmarks or values that a sample consists of.
+        removed: How many leading directions of its features each of the model's graphs leaves out.
+        least_size: The smallest number of pixels, landmarks or values that a sample may have.
         registers: Whether samples are registered before they are clustered.
-        makes_grey: Whether registration makes one channel of any number of them.
-        takes_local_contrast: Whether features are taken of images' local contrast.
-        spatial_transform: The map of coordinates that moves images; None where nothing does.
+        makes_grey: Whether registration reduces any number of channels to one.
+        takes_local_contrast: Whether features are computed from the images' local contrast.
+        spatial_transform: The coordinate map that moves images; None if nothing does.
     """
 
     num_clusters: int = eqx.field(static=True, converter=_validation.plain_number)
@@ -69,12 +69,12 @@ class AbstractModel(AbstractSettings):
 
     @property
     def descriptor(self) -> Method:
-        """The descriptor of the method, see `diffclust.methods`."""
+        """The descriptor of the method; see `diffclust.methods`."""
         return method_of(type(self))
 
     @property
     def words(self) -> Words:
-        """The words for the method's figures under these settings."""
+        """The words that describe the method's figures under these settings."""
         return self.descriptor.words
 
     @property
@@ -84,83 +84,82 @@ class AbstractModel(AbstractSettings):
 
     @property
     def criterion(self) -> str:
-        """The name of what a fit minimises: `"loss"`, `"normalised cut"`."""
+        """The name of what a fit minimises: `"loss"` or `"normalised cut"`."""
         return self.words.criterion
 
     @property
     def has_unit_norm(self) -> bool:
-        """Whether prototypes have unit norm, and what is compared with them."""
+        """Whether prototypes, and what is compared with them, have unit norm."""
         return False
 
     @property
     def composition(self) -> str:
-        """The types of the model and of its parts, one within the other."""
+        """The types of the model and of its parts, nested."""
         return types_of(self)
 
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
         """The shape of a registered sample.
 
         Args:
-            shape: That of a sample as it comes.
+            shape: Shape of a sample as given.
 
         Returns:
-            By default the same.
+            By default the same shape.
         """
         return shape
 
     def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
-        """Variances of prototypes' pixels, or variances or covariances of their landmarks.
+        """Variances of the prototypes' pixels, or (co)variances of their landmarks.
 
         Args:
-            prototype: What is learned of the prototypes.
+            prototype: The learned arrays of the prototypes.
 
         Returns:
-            Of every cluster; by default None, where prototypes have none.
+            The variances for every cluster; by default None, if prototypes have none.
         """
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
-        """Computes where in time each series is read.
+        """Computes at which times each series is read.
 
         Args:
-            params: How each is warped.
+            params: The warp of each series.
             times: Times of a mean series, in [0, 1].
 
         Returns:
-            Times of each series in [0, 1], `(n, times, 1)`; by default None, where no time is
-            warped.
+            Times of each series in [0, 1], `(n, times, 1)`; by default None, if time is not warped.
         """
 
     def training_plan(self, description: Description) -> GradientPlan | None:
-        """The plan of a fit by gradient steps.
+        """The plan of a fit that is trained by gradient steps.
 
         Args:
-            description: What is known of the samples.
+            description: What is known about the samples.
 
         Returns:
-            Its plan; None for a model that is not trained by gradient steps.
+            The plan; None for a model that is not trained by gradient steps.
         """
         return None
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """The values of settings that the method chooses where they are None.
+        """The values the method chooses for settings that are None.
 
         Args:
-            description: What is known of the samples.
+            description: What is known about the samples.
 
         Returns:
-            Values by the names of settings; by default of none.
+            Values by setting name; by default none.
         """
         return {}
 
     def describe(self) -> dict[str, str]:
-        """Settings that a report explains in words, by what they are about."""
+        """Settings that a report explains in words, by topic."""
         return {}
 
     def resolved(self, given: Data, /) -> "AbstractModel":
-        """The model with what its automatic settings stand for.
+        """The model with its automatic settings resolved.
 
         Args:
-            given: What a user passes in, and the devices.
+            given: The user's samples, and the devices.
 
         Returns:
             The model that is fitted.
@@ -168,58 +167,59 @@ class AbstractModel(AbstractSettings):
         return self
 
     def tried(self, given: Data, /) -> Mapping[str, float]:
-        """Figures of what is tried to resolve the model.
+        """Figures of the alternatives that are tried to resolve the model.
 
         Args:
-            given: What a user passes in, and the devices.
+            given: The user's samples, and the devices.
 
         Returns:
-            Figures of the fit by name; by default none.
+            Figures of the fit, by name; by default none.
         """
         return {}
 
     def matching(self, prototypes: Any, /) -> "AbstractModel":
-        """The model that brings samples to the size of prototypes that a fit starts from.
+        """The model that brings samples to the size of the prototypes that a fit starts from.
 
         Args:
-            prototypes: What a user passes in, or None.
+            prototypes: The prototypes that a user passes in, or None.
 
         Returns:
-            The model; by default the same.
+            The model; by default unchanged.
         """
         return self
 
     @property
     def without_registration(self) -> "AbstractModel":
-        """The model of samples that are registered already."""
+        """The model for samples that are already registered."""
         return self
 
     @abc.abstractmethod
     def validated(self, samples: Any, /) -> Images:
-        """Refuses samples that the model cannot cluster.
+        """Checks samples, and refuses those that the model cannot cluster.
 
         Args:
-            samples: What a user passes in.
+            samples: The samples that a user passes in.
 
         Returns:
-            The samples as one floating array with a leading axis, or images that are read as they
-            are needed.
+            The samples as one floating array with a leading axis, or images that are read as
+            needed.
 
         Raises:
-            ValueError: With what is wrong and what would do.
+            ValueError: If the samples are invalid; the message says what is wrong and what would
+                work.
         """
 
     def preprocessed(self, samples: Any, /) -> Any:
-        """Samples as they are clustered: images are registered, series standardised.
+        """Samples as they are clustered: images are registered, series are standardised.
 
-        Shapes, which are registered to each other, have a stage of their own. Where the shape of a
-        sample changes, `registered_shape` says to what.
+        Shapes are registered to each other, which has its own stage. If the shape of a sample
+        changes, `registered_shape` gives the new one.
 
         Args:
-            samples: Samples, which were validated.
+            samples: Validated samples.
 
         Returns:
-            Samples of the same kind; by default the same.
+            Samples of the same kind; by default unchanged.
 
         Raises:
             ValueError: If the model cannot cluster them.
@@ -227,24 +227,25 @@ class AbstractModel(AbstractSettings):
         return samples
 
     def prepared(self, samples: Any, /) -> Any:
-        """Samples as they are clustered, of what a user passes in.
+        """A user's samples, validated and preprocessed.
 
         Args:
-            samples: What a user passes in.
+            samples: The samples that a user passes in.
 
         Returns:
-            What `preprocessed` makes of what `validated` returns.
+            The result of `validated` followed by `preprocessed`.
 
         Raises:
-            ValueError: With what is wrong and what would do.
+            ValueError: If the samples are invalid; the message says what is wrong and what would
+                work.
         """
         return self.preprocessed(self.validated(samples))
 
     def preprocess(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
-        """The first stage of every fit: a closed form of each sample.
+        """The first stage of every fit, which preprocesses each sample independently.
 
         Args:
-            data: The samples, which were validated.
+            data: Validated samples.
 
         Returns:
             The data with the samples as they are clustered, and no arrays.
@@ -254,7 +255,7 @@ class AbstractModel(AbstractSettings):
         return dataclasses.replace(data, samples=samples), {}
 
     def in_prototype_frame(self, samples: Any, /) -> Any:
-        """Samples, which were prepared, in the frame that prototypes are in.
+        """Moves prepared samples into the frame of the prototypes.
 
         Args:
             samples: The samples.
@@ -266,33 +267,34 @@ class AbstractModel(AbstractSettings):
 
     @abc.abstractmethod
     def compose(self, description: Description, start: Start) -> Stages:
-        """The stages of a fit after `preprocess`: what the method is made of.
+        """The stages of a fit after `preprocess`, which define the method.
 
         Args:
-            description: What is known of the samples, as they are clustered, without reading them.
-            start: What the fit starts from; None for the method's own seeding.
+            description: What is known about the samples, as they are clustered, without reading
+                them.
+            start: The starting point of the fit; None for the method's own seeding.
 
         Returns:
-            Closed forms in turn, and last a problem, or a function that makes it of what these have
-            found.
+            A sequence of closed-form stages, followed by a problem, or by a function that makes a
+            problem from the results of these stages.
         """
 
     @abc.abstractmethod
     def working_copies(self, description: Description) -> int:
-        """The number of arrays of a sample's size that are alive while one is aligned.
+        """The number of arrays of a sample's size that are in memory while one sample is aligned.
 
         Args:
-            description: What is known of the samples.
+            description: What is known about the samples.
 
         Returns:
-            A whole number, from which the chunk size follows.
+            A whole number, which determines the chunk size.
         """
 
     def chunk_size_for(self, description: Description) -> int:
-        """Samples a chunk where nothing else is asked for.
+        """The default number of samples per chunk.
 
         Args:
-            description: What is known of the samples.
+            description: What is known about the samples.
 
         Returns:
             A multiple of 16; see `diffclust.parallel.default_chunk_size`.
@@ -301,24 +303,25 @@ class AbstractModel(AbstractSettings):
         return default_chunk_size(description.sample, size, copies, streamed=description.streamed)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of the arrays that a fit holds, beside the samples that it is given.
+        """Bytes of the arrays that a fit holds in addition to the given samples.
 
         Args:
             shape: Shape of the samples.
 
         Returns:
-            The normalised samples, and what is remembered of each in several passes.
+            The bytes of the normalised samples and of what is remembered about each over several
+            passes.
         """
         return shape[0] * (4 * math.prod(shape[1:]) + 32 * self.num_clusters + 64)
 
     def coarsening(self, *sides: int) -> int:
-        """The factor by which samples are coarser where restarts run.
+        """The factor by which samples are coarsened for restarts.
 
         Args:
             *sides: Rows and columns of the images, or length of the series.
 
         Returns:
-            A whole number; 1, by default, for the samples as they are.
+            A whole number; by default 1, which leaves the samples as they are.
         """
         return 1
 
@@ -326,7 +329,7 @@ class AbstractModel(AbstractSettings):
         """Adds what the model knows to the outcome of its problem.
 
         Args:
-            outcome: The outcome; its extras hold what closed forms have found, too.
+            outcome: The outcome; its extras include the results of the closed-form stages.
 
         Returns:
             The outcome of the fit.
@@ -350,33 +353,34 @@ class AbstractModel(AbstractSettings):
         """Clusters samples.
 
         Args:
-            samples: Images, anything array-like of shape `(n, height, width, channels)` or
-                `(n, height, width)`, intensities in [0, 1] or of 8 or 16 bits; or shapes
-                `(n, landmarks, dims)`: the same landmarks in the same order, in any units.
+            samples: Images, as an array-like of shape `(n, height, width, channels)` or `(n,
+                height, width)` with intensities in [0, 1] or of 8 or 16 bits; or shapes `(n,
+                landmarks, dims)`, with the same landmarks in the same order, in any units.
             key: Random key, `jax.random.key(seed)`; the same key gives the same result.
-            prototypes: Images to start from, one a cluster; for methods of images that can. Where
-                images are registered, registered ones.
-            assignments: A cluster for each sample to start from; for methods that can.
+            prototypes: Images to start from, one per cluster, for image methods that support it. If
+                the model registers images, these must be registered.
+            assignments: A cluster for each sample to start from, for methods that support it.
             sample_weight: Weights of the samples, or None for ones. A sample of weight 2 counts as
-                two equal ones. Methods with a graph, and of shapes, leave those of weight 0 out,
-                and assign them in the end as new ones; in a graph an edge's affinity is multiplied
-                by the weights of both ends, while neighbours and scales do not depend on weights.
-            chunk_size: Samples a chunk, and a device, which bounds the memory; chosen where it is
-                not given.
-            callback: Called after every chunk, or window of steps; an exception raised in it stops
-                the fit. None for a progress bar where standard error is a terminal, and for
-                nothing where it is none; `diffclust.solvers.ignore` for nothing at all.
-            snapshots: Where the fit saves its state as it goes, and goes on from where it finds
-                one; see `diffclust.storage.SnapshotFolder`.
-            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. Over several processes, each gives its own samples, and
-                the result is of all.
+                two equal ones. Methods for shapes and methods with a graph leave out samples of
+                weight 0, and assign them at the end like new ones. In a graph, an edge's affinity
+                is multiplied by the weights of both ends, while neighbours and scales do not depend
+                on weights.
+            chunk_size: Samples per chunk and device, which limits the memory used; chosen
+                automatically if None.
+            callback: Called after every chunk or window of steps; an exception raised in it stops
+                the fit. None shows a progress bar if standard error is a terminal, and nothing
+                otherwise; `diffclust.solvers.ignore` does nothing.
+            snapshots: Where the fit saves its state as it goes, and from where it resumes if it
+                finds a saved state; see `diffclust.storage.SnapshotFolder`.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for the
+                default device alone. With several processes, each passes its own samples, and the
+                result covers all of them.
 
         Returns:
-            The result; of several restarts, the one of least loss.
+            The result; with several restarts, the one with the lowest loss.
 
         Raises:
-            ValueError: If an argument is not what it should be.
+            ValueError: If an argument is invalid.
             FitError: If the fit breaks down.
         """
         key = checked_key(key)
@@ -422,7 +426,7 @@ class AbstractModel(AbstractSettings):
         """Describes the samples as they are clustered.
 
         Args:
-            description: What is known of those that were validated.
+            description: What is known about the validated samples.
 
         Returns:
             The description.
@@ -436,7 +440,7 @@ class AbstractModel(AbstractSettings):
     def _checked_start(
         self, description: Description, prototypes: Any, groups: np.ndarray | None
     ) -> Start:
-        """Checks what a fit starts from."""
+        """Checks the starting point of a fit."""
         method = self.descriptor
         if groups is not None:
             if not method.takes_start:
@@ -459,7 +463,7 @@ class AbstractModel(AbstractSettings):
 
     @abc.abstractmethod
     def template(self, sample: PyTree) -> Learned:
-        """A tree of the learned arrays, of the right shapes and arbitrary values.
+        """A tree of the learned arrays, with the right shapes and arbitrary values.
 
         Args:
             sample: Shape and floating dtype of one sample, as `jax.ShapeDtypeStruct`s.
@@ -469,57 +473,58 @@ class AbstractModel(AbstractSettings):
         """
 
     def solver_for(self, outcome: Outcome, data: Data, /) -> tuple[AbstractSolver | None, Data]:
-        """The solver that assigns new samples, and the samples as it takes them.
+        """The solver that assigns new samples, and the samples in the form it takes.
 
         Args:
             outcome: The outcome of a fit of this model.
-            data: Samples of the shape that was fitted, which were prepared.
+            data: Prepared samples of the fitted shape.
 
         Returns:
-            A solver and data; by default no solver, where clusters are found some other way.
+            A solver and data; by default no solver, for models that find clusters in another way.
         """
         return None, data
 
     def assign(self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore) -> Assignment:
-        """Assigns new samples, which were prepared, to clusters that stay as they are.
+        """Assigns new, prepared samples to the fitted clusters, which do not change.
 
         Args:
             outcome: The outcome of a fit of this model.
-            data: Samples of the shape that was fitted.
+            data: Samples of the fitted shape.
             callback: Called after every chunk.
 
         Returns:
-            Clusters, distances, margins and params: by default, every sample goes where its energy,
-            or score, is least.
+            Clusters, distances, margins and params. By default, every sample is assigned to the
+            cluster in which its energy, or score, is lowest.
         """
         solver, data = self.solver_for(outcome, data)
         assert solver is not None
         return assign_samples(solver, outcome.learned, data, callback=callback)
 
     def nonconformity(self, outcome: Outcome, /) -> Float[np.ndarray, " fitted"]:
-        """A measure of how poorly the fitted samples conform to their clusters.
+        """Measures how poorly the fitted samples conform to their clusters.
 
         Args:
             outcome: The outcome of a fit of this model.
 
         Returns:
-            A number for each, on the scale of `Assignment.nonconformity`: by default the distance.
+            A number for each sample, on the scale of `Assignment.nonconformity`; by default the
+            distance.
         """
         return outcome.assignment.distances
 
     def energies(
         self, outcome: Outcome, data: Data, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """Computes the energies of samples, which were prepared, in every cluster.
+        """Computes the energies of prepared samples in every cluster.
 
         Args:
             outcome: The outcome of a fit of this model.
-            data: Samples of the shape that was fitted.
+            data: Samples of the fitted shape.
             callback: Called after every chunk.
 
         Returns:
-            What decides: penalised squared distances, or negative log-likelihoods; of a mixture
-            with -log π added.
+            The values that decide the assignment: penalised squared distances, or negative
+                log-likelihoods; for a mixture, with -log π added.
 
         Raises:
             ValueError: If the model does not compare samples with clusters.
@@ -534,30 +539,30 @@ class AbstractModel(AbstractSettings):
 
     @abc.abstractmethod
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> np.ndarray:
-        """Moves samples, which were prepared, as they were aligned.
+        """Moves prepared samples by their alignment.
 
         Args:
             outcome: The outcome of a fit of this model.
-            samples: Samples of the shape that was fitted.
-            params: How each is moved.
+            samples: Samples of the fitted shape.
+            params: The alignment of each sample.
 
         Returns:
             The aligned samples.
 
         Raises:
-            ValueError: If the model moves prototypes, not samples.
+            ValueError: If the model moves prototypes instead of samples.
         """
 
 
 def types_of(part: eqx.Module) -> str:
-    """The type of a module, and in brackets those of the modules within."""
+    """The type of a module, followed by those of its submodules in brackets."""
     fields = (getattr(part, field.name) for field in dataclasses.fields(part))
     inner = ", ".join(types_of(each) for each in fields if isinstance(each, eqx.Module))
     return f"{type(part).__name__}({inner})" if inner else type(part).__name__
 
 
 def shape_of(sample: PyTree) -> tuple[Any, ...]:
-    """The shape of one sample; of a tree, the shapes of its parts.
+    """The shape of one sample; for a tree, the shapes of its leaves.
 
     Args:
         sample: One sample, or its `jax.ShapeDtypeStruct`s.
@@ -574,11 +579,11 @@ class Result(eqx.Module):
 
     Attributes:
         model: The model that was fitted.
-        sample_shape: Shape of one sample as it was clustered: height, width and channels of an
-            image, say; of a tree the shapes of its parts.
+        sample_shape: Shape of one sample as it was clustered, such as the height, width and
+            channels of an image; for a tree, the shapes of its parts.
         outcome: What the solver returned.
-        given_shape: Shape of one sample as it came, which registration may change. None where a
-            result was saved before that was kept.
+        given_shape: Shape of one sample as given, which registration may change. None for results
+            saved before this was recorded.
     """
 
     model: AbstractModel
@@ -588,9 +593,10 @@ class Result(eqx.Module):
 
     @property
     def sample_kind(self) -> Literal["image", "shape", "series", "any"]:
-        """What was clustered: what the method is for; of a model of one's own, what it looks like.
+        """The kind of sample that was clustered; of user-defined models, by the samples' shape.
 
-        Of one's own, samples of three axes are images and of two are series; trees are neither.
+        For these models, samples with three axes are images and samples with two are series; trees
+        are neither.
         """
         kind, shape = self.model.descriptor.sample_kind, self.sample_shape
         axes = len(shape) if all(isinstance(side, int) for side in shape) else 0
@@ -599,9 +605,9 @@ class Result(eqx.Module):
 
     @property
     def prototypes(self) -> PyTree:
-        """The prototypes, on the scale the family works on; of Gaussians, the means.
+        """The prototypes, on the scale that the family works on; for Gaussians, the means.
 
-        An array with a leading cluster axis; where samples are trees, a tree of such.
+        An array with a leading cluster axis; if samples are trees, a tree of such arrays.
         """
         return jax.tree.map(np.asarray, exemplar_of(self.outcome.learned.clusters.prototype))
 
@@ -618,16 +624,16 @@ class Result(eqx.Module):
 
     @property
     def distances(self) -> np.ndarray:
-        """Distance of each sample to its cluster, as it decided, `(n,)`.
+        """Distance of each sample to its cluster, as used for the assignment, `(n,)`.
 
-        With prototypes the penalised invariant distance; in a spectral embedding the distance to
-        the centre.
+        For models with prototypes this is the penalised invariant distance; in a spectral embedding
+        it is the distance to the centre.
         """
         return self.outcome.assignment.distances
 
     @property
     def margins(self) -> np.ndarray:
-        """Distance to the second-best cluster less that to the best, `(n,)`."""
+        """Distance to the second-best cluster minus the distance to the best, `(n,)`."""
         return self.outcome.assignment.margins
 
     @property
@@ -639,7 +645,7 @@ class Result(eqx.Module):
     def history(self) -> tuple[float, ...]:
         """The loss after every pass of the best restart, at the finest resolution reached.
 
-        A spectral method, solved directly, has one entry.
+        A spectral method is solved directly and has a single entry.
         """
         return self.outcome.history
 
@@ -651,20 +657,20 @@ class Result(eqx.Module):
     def predict(
         self, samples: Any, /, *, callback: Callback = ignore, mesh: Mesh | None = None
     ) -> Assignment:
-        """Assigns new samples; the prototypes stay as they are.
+        """Assigns new samples; the prototypes do not change.
 
         Args:
-            samples: Samples of the shape that was fitted.
+            samples: Samples of the fitted shape.
             callback: Called after every chunk.
-            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for
-                the default device alone. Over several processes, each gives its own samples, and
-                the result is of all.
+            mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for the
+                default device alone. With several processes, each passes its own samples, and the
+                result covers all of them.
 
         Returns:
             Clusters, distances, margins and params.
 
         Raises:
-            ValueError: If they differ in shape from those fitted, or cannot be clustered.
+            ValueError: If the samples differ in shape from those fitted, or cannot be clustered.
         """
         given = Data(samples, None, self.outcome.chunk_size, mesh)
         with given.raise_everywhere():
@@ -674,48 +680,49 @@ class Result(eqx.Module):
     def energies(
         self, samples: Any, /, *, callback: Callback = ignore
     ) -> Float[np.ndarray, "n clusters"]:
-        """Computes the energies of new samples in every cluster, not in the best one alone.
+        """Computes the energies of new samples in every cluster, not only in the best one.
 
         Args:
-            samples: Samples of the shape that was fitted.
+            samples: Samples of the fitted shape.
             callback: Called after every chunk.
 
         Returns:
-            What decides: penalised squared distances, or negative log-likelihoods.
+            The values that decide the assignment: penalised squared distances, or negative
+                log-likelihoods.
 
         Raises:
-            ValueError: If they differ in shape from those fitted, or the model does not compare
-                samples with clusters, as a spectral one.
+            ValueError: If the samples differ in shape from those fitted, or if the model does not
+                compare samples with clusters, as a spectral model.
         """
         data = Data(self._checked(samples), None, self.outcome.chunk_size)
         return self.model.energies(self.outcome, data, callback=callback)
 
     def registered(self, samples: Any, /) -> Images:
-        """Samples as they are clustered: images registered where the model does that.
+        """Samples as they are clustered: registered, if the model registers images.
 
         Args:
-            samples: Samples of the shape that was fitted.
+            samples: Samples of the fitted shape.
 
         Returns:
-            Samples of `sample_shape`; of images that are read as they are needed, the like.
+            Samples of `sample_shape`; images that are read as needed stay so.
 
         Raises:
-            ValueError: If they differ in shape from those fitted, or cannot be clustered.
+            ValueError: If the samples differ in shape from those fitted, or cannot be clustered.
         """
         return self.model.in_prototype_frame(self._checked(samples))
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
-        """Moves samples as they were aligned to their prototypes.
+        """Moves samples by their alignment to their prototypes.
 
         Args:
-            samples: Samples of the shape that was fitted.
+            samples: Samples of the fitted shape.
             params: Their params, as in `Assignment.params`.
 
         Returns:
             The aligned samples, intensities unscaled.
 
         Raises:
-            ValueError: If the arguments do not fit each other, or prototypes are moved.
+            ValueError: If the arguments do not match each other, or if the model moves prototypes.
         """
         array, fitted = self._checked(samples), self.outcome.assignment.params
         params, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]
@@ -736,10 +743,12 @@ class Result(eqx.Module):
         given = Data(array).description
         shape = shape_of(self.model.prepared_description(given).sample)
         if shape != tuple(self.sample_shape):
-            # As they come, not as registration leaves them.
+            # Samples as given, not as registration leaves them.
             fitted = self.sample_shape if self.given_shape is None else self.given_shape
+            words = f"{tuple(fitted)}, not {shape_of(given.sample)}"
+            if self.sample_kind == "shape":
+                raise ValueError(f"samples must have the fitted (landmarks, dims), {words}")
             raise ValueError(
-                f"samples must have the fitted shape {tuple(fitted)}, not "
-                f"{shape_of(given.sample)}; bring them to that shape first"
+                f"samples must have the fitted shape {words}; bring them to that shape first"
             )
         return self.model.preprocessed(array)

@@ -1,4 +1,4 @@
-"""Spectral clustering of a neighbour graph whose edges are weighed by an invariant distance."""
+"""Spectral clustering of a neighbour graph with edges weighted by an invariant distance."""
 
 import functools
 from collections.abc import Sequence
@@ -34,26 +34,27 @@ from diffclust.transforms import Rotation
 
 
 class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel):
-    """Neighbours are sought in scattering space and ranked by how little bending makes them equal.
+    """Finds neighbours in scattering space and ranks them by how little bending makes them equal.
 
-    For each image the nearest candidates by projected scattering coefficients; for each candidate
-    the penalised thin-plate-spline distance between the images themselves; a self-tuning graph of
-    the best by its square root; a normalised cut. None of the papers does this.
+    For each image, the nearest candidates are found by projected scattering coefficients; for each
+    candidate, the penalised thin-plate-spline distance between the two images is computed. The
+    square roots of the lowest distances give a self-tuning graph, which is clustered by a
+    normalised cut. None of the papers does this.
 
-    With `register="auto"`, where images have a plain ground, candidates are sought among upright
-    images and judged twice, upright and with their slant; the graphs of both are averaged.
+    With `register="auto"`, if images have a plain ground, candidates are found among upright images
+    and compared twice, upright and with their slant; the two graphs are averaged.
 
     Attributes:
         num_candidates: How many of the nearest images in scattering space each image is aligned
-            with. Where it is not given, 15, and 40 where images are turned by any angle.
-        transforms: How images are moved, as in DI K-means: `tps`, `turn-tps`, `rot-tps`. With
-            rotations candidates are sought by coefficients that do not change with the angle.
-        direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` go both
-            ways.
-        register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
-            `"upright"`: slant, too. `"auto"`: the mean of the graphs of both; as `"place"` with
-            rotations; as `"none"` where images have no plain ground. Rotations and reflections
-            never are.
+            with. If not given, 15, or 40 if images are rotated by any angle.
+        transforms: Transforms of the images, as in DI K-means: `tps`, `turn-tps` or `rot-tps`. With
+            rotations, candidates are found by coefficients that do not depend on the angle.
+        direction: `"forward"` moves every image onto its candidates; `"min"` and `"mean"` align in
+            both directions and take the minimum or the mean.
+        register: What is normalised in every image. `"none"`: nothing. `"place"`: position and
+            size. `"upright"`: slant as well. `"auto"`: the mean of the graphs of the latter two,
+            but as `"place"` with rotations, and as `"none"` if images have no plain ground.
+            Rotations and reflections are never normalised.
 
     References:
         Cosentino et al., DI K-means, Eq. 3; Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor
@@ -66,7 +67,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     register: Register = eqx.field(static=True, default="auto", kw_only=True)
 
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
+        """Refuses invalid settings."""
         if self.num_candidates is not None:
             least = max(self.neighbour_numbers, default=1)
             _validation.count(self.num_candidates, "num_candidates", least=least)
@@ -74,7 +75,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def auto_register(self) -> Register:
-        """The mean over both frames; placed where images are turned by any angle."""
+        """The mean over both frames; `"place"` if images are rotated by any angle."""
         return "auto" if self._rotation is None else "place"
 
     @property
@@ -83,13 +84,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
     @property
     def _frames(self) -> tuple[Frame, ...]:
-        """The frames, in addition to the model's, in which candidates are compared."""
+        """The frames, in addition to the model's own, in which candidates are compared."""
         if self.register != "auto":
             return (Frame("none"),)
         return self.frame_of("upright"), self.frame_of("place")
 
     def scattering(self, height: int, width: int, num_scales: int) -> AbstractScattering:
-        """The scattering transform; of rotation-invariant coefficients where images are turned."""
+        """The scattering transform, with rotation-invariant coefficients if images are rotated."""
         if (rotation := self._rotation) is None:
             return super().scattering(height, width, num_scales)
         return RotationInvariantScattering(
@@ -101,21 +102,21 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         )
 
     def alignment_model(self) -> DeformationInvariantKMeans:
-        """The model that aligns samples to prototypes, by the same warps."""
+        """The model that aligns samples to prototypes, using the same warps."""
         shared = values_of(SplineSettings, self)
         return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask, **shared)
 
     def aligner(self) -> AbstractAligner:
-        """Descent for pairs that are much alike: a few steps on coarser images, then a few more.
+        """Descent for pairs that are very similar: a few steps on coarse images, then a few more.
 
-        With so few steps a longer memory of past ones costs more than it gains.
+        With so few steps, a longer history would cost more than it gains.
         """
         minimiser = PreconditionedLBFGS(history=1)
         descent = Descent((Stage(7, blur=1 / 28), Stage(4)), minimiser=minimiser, damping=0.05)
         return after_rotations(self.alignment_model().parts(), descent)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
-        """The penalised invariant distance of pairs.
+        """The penalised invariant distance of pairs of images.
 
         Args:
             examples: Some images of unit norm.
@@ -128,17 +129,17 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     def check(self, images: Images) -> None:
         """Refuses blank images, and images with fewer pixels than landmarks."""
         self.alignment_model().check(images)
-        # Compared in a frame, they may have fewer.
+        # In the frame in which they are compared, images may have fewer pixels.
         _validation.landmarks_fit(self.landmarks, *self.registered_shape(images.shape[1:])[:2])
 
     def num_compared(self, count: int) -> int:
-        """All candidates; what stays the same at any angle tells less, and needs more of them."""
+        """All candidates; rotation-invariant coefficients tell less, so they need more."""
         if self.num_candidates is None:
             return max(15 if self._rotation is None else 40, *self.neighbour_numbers)
         return self.num_candidates
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """The number of candidates, too."""
+        """Adds the number of candidates."""
         compared = self.num_compared(description.num_samples)
         return {**super().automatic_settings(description), "num_candidates": compared}
 
@@ -165,12 +166,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
         Args:
             images: The images.
-            references: What the candidates' indices point into; None for the images themselves.
+            references: The images that the candidates' indices refer to; None for `images`
+                themselves.
             data: The samples, whose devices share the work; None for one device.
             callback: Called after every chunk.
 
         Returns:
-            A function of candidates.
+            A function of the candidates.
         """
         units = unit_norm(images)
         others = None if references is None else unit_norm(references)
@@ -194,7 +196,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return by_root(candidates, self.candidate_distances(images)(candidates))
 
     def _pairs(self, frame: Frame, context: Context) -> Chunkwise:
-        # A pair may be of two processes' images, and the fit keeps all for new ones anyway.
+        # The two images of a pair may belong to different processes, and the fit keeps all anyway.
         every = np.asarray(frame.registered(context.data.all_samples))
         distances = self.candidate_distances(every, data=context.data, callback=context.callback)
         return distances.chunks(neighbours_of(context.results["neighbours"]))
@@ -209,13 +211,13 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
         return ranked
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """The directions, the coordinates and the images, with which new ones are compared."""
+        """The directions, coordinates and images with which new ones are compared."""
         return {**super().extras(context), "images": context.data.all_samples}
 
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
-        """By the invariant distance, in each frame."""
+        """Ranks by the invariant distance, in each frame."""
         candidates = super().neighbours_of_new(outcome, data, callback)
         every, fitted = data.all_samples, outcome.extras["images"]
         ranked: list[Neighbours] = []
@@ -227,12 +229,12 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
 
 
 def _pairs_in(frame: Frame) -> str:
-    """Name of the stage of pairs in a frame."""
+    """Name of the stage that compares pairs in a frame."""
     return "pairs place" if frame.place == "place" else "pairs"
 
 
 def unit_norm(images: np.ndarray) -> np.ndarray:
-    """Images divided by their Euclidean norms, on the host; blank ones stay.
+    """Images divided by their Euclidean norms, on the host; blank ones are unchanged.
 
     Args:
         images: Images `(n, height, width, channels)`.
@@ -240,7 +242,8 @@ def unit_norm(images: np.ndarray) -> np.ndarray:
     Returns:
         The scaled images.
     """
-    # By powers of two, so that no digit changes, whether or not the float's range holds squares.
+    # Scaled by powers of two first: this changes no digit, and keeps squares within the float's
+    # range.
     images = np.ldexp(images, -np.frexp(np.abs(images).max((1, 2, 3), keepdims=True))[1])
     norm = np.sqrt(np.sum(images**2, axis=(1, 2, 3), keepdims=True))
     return images / np.where(norm > 0, norm, 1.0)

@@ -24,13 +24,13 @@ _PUBLISHED: dict[str, Any] = {
 
 
 class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradientModel):
-    """A network predicts how each prototype is moved onto each image.
+    """Clustering in which a network predicts how each prototype is moved onto each image.
 
     Attributes:
-        backbone: What reads an image: `"strided"`, `"residual"`, the papers' without its
-            normalisation, or `"residual-batch-norm"`, with it.
-        refine_steps: Steps of descent that improve on predicted alignments where images are
-            assigned in the end, and where new ones are.
+        backbone: The network that reads an image: `"strided"`, `"residual"` (the papers' network
+            without normalisation) or `"residual-batch-norm"` (with it).
+        refine_steps: Steps of descent that refine the predicted alignments in the final assignment
+            and when new images are assigned.
     """
 
     backbone: BackboneName = eqx.field(static=True, default="strided", kw_only=True)
@@ -38,11 +38,11 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
 
     @property
     def least_size(self) -> int:
-        """4 × 4 pixels, which the network reads, if there are transforms to predict."""
+        """4 × 4 pixels, which the network needs, if there are transforms to predict."""
         return 16 if self.transform_names else 1
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """A prediction; in the end of all clusters, and refined where that is asked for."""
+        """Prediction; in the final assignment for all clusters, refined if that is asked for."""
         shortlist, first = self.training.shortlist, self.first_spatial(transforms, channels)
         if final or shortlist is None or first == transforms:
             prediction = Prediction(transforms=transforms)
@@ -53,7 +53,7 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
             )
         if not final or not self.refine_steps:
             return prediction
-        # Of a mixture every responsibility is wanted.
+        # A mixture needs every responsibility.
         candidates = 3 if self._objective.reduction.is_hard else None
         descent = Descent((Stage(self.refine_steps),), candidates=None)
         return Sequential(prediction, descent, candidates=candidates)
@@ -63,18 +63,19 @@ class DTIKMeans(AbstractDTIModel):
     """DTI K-means: a network predicts how each prototype is moved onto each image.
 
     Attributes:
-        published: The authors' settings for the MNIST test digits, by their configuration: Adam at
-            a rate of 0.001, a ResNet-20 with batch normalisation, 50, 100, 50 and 80 epochs with no
-            transform, aff, morpho and tps, 20 at a tenth of the rate, tiny clusters refilled every
-            50 steps, no moves. Other sets have other epochs, and USPS, Fashion-MNIST, FRGC and
-            MNIST-color other transforms: give these as settings. What stays ours: weight decay is
-            added to gradients of losses that are summed over pixels, as Eq. 4 says (the authors'
-            code takes their mean); heads begin with the weights of He et al.; Adam counts steps for
-            all weights, not from when a transform joins; prototypes begin as different images;
-            ResNet-18 has shortcuts without weights; maps of coordinates that follow each other are
-            composed, and the prototype is sampled once; the morphological map is blended with none,
-            by one more number that is predicted, and its window begins as a disc (Eq. 6); the
-            network reads intensities between -1 and 1.
+        published: The authors' settings for the MNIST test digits, as in their configuration: Adam
+            with a rate of 0.001; a ResNet-20 with batch normalisation; 50, 100, 50 and 80 epochs
+            with no transform, aff, morpho and tps; 20 at a tenth of the rate; tiny clusters
+            refilled every 50 steps; no moves. Other data sets use other epochs, and USPS,
+            Fashion-MNIST, FRGC and MNIST-color other transforms: give these as settings. The
+            following differs from the authors' code: weight decay is added to gradients of losses
+            that are summed over pixels, as in Eq. 4 (the authors' code takes their mean); heads
+            start with the initial weights of He et al.; Adam counts steps for all weights, not from
+            when a transform is added; prototypes start as different images; ResNet-18 has shortcuts
+            without weights; consecutive coordinate maps are composed, and the prototype is sampled
+            once; the morphological transform is blended with the identity by one more predicted
+            number, and its window starts as a disc (Eq. 6); the network reads intensities between
+            -1 and 1.
 
     References:
         Monnier et al., DTI clustering, Eq. 4, Sec. 4.
@@ -87,11 +88,11 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
     """DTI GMM: a Gaussian mixture whose means and variances are moved onto each image.
 
     Attributes:
-        variance_transforms: What moves variances too: `"all"` transforms, as each says (a gain of
-            colour acts on them squared), or the `"spatial"` ones alone.
-        published: Those of `DTIKMeans`, with all components in every step, and variances moved by
-            the spatial transforms alone. What is moved are the variances, as Eq. 5 says; the
-            authors' code moves their roots.
+        variance_transforms: Which transforms also move variances: `"all"`, each in its own way (a
+            colour gain acts on them squared), or only the `"spatial"` ones.
+        published: Those of `DTIKMeans`, with all components in every step, and variances moved only
+            by the spatial transforms. These act on the variances, as in Eq. 5; in the authors' code
+            they act on the standard deviations.
 
     References:
         Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.
@@ -114,12 +115,12 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
 
 
 class TransformationInvariantKMeans(PrototypeWarpSettings, AbstractGradientModel):
-    """TI clustering: the params that move prototypes are optimised for each image, at every step.
+    """TI clustering: for each image, the params that move prototypes are optimised at every step.
 
-    The paper's baseline: far slower than prediction, and worse with many params.
+    This is the paper's baseline, far slower than prediction and worse with many params.
 
     Attributes:
-        align_steps: Steps of descent for each image and step.
+        align_steps: Steps of descent per image and training step.
 
     References:
         Monnier et al., DTI clustering, Eq. 2 and Table 3.
@@ -129,12 +130,12 @@ class TransformationInvariantKMeans(PrototypeWarpSettings, AbstractGradientModel
     align_steps: int = eqx.field(static=True, default=8, kw_only=True)
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """Descent from where the image's last one ended; in the end four times as long, anew."""
+        """Descent from the image's last params; anew and four times as long in the end."""
         return Descent((Stage((4 if final else 1) * self.align_steps),), candidates=None)
 
 
 class GaussianMixture(MixtureSettings, AbstractGradientModel):
-    """A Gaussian mixture with independent pixels that moves nothing: the paper's baseline.
+    """A Gaussian mixture with independent pixels and no transforms: the paper's baseline.
 
     References:
         Monnier et al., DTI clustering, Table 1 (GMM) and Algorithm 1.

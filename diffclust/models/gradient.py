@@ -1,4 +1,4 @@
-"""What all models trained by gradient steps share: objectives, networks, a curriculum."""
+"""What all image models trained by gradient steps share: objectives, networks, a curriculum."""
 
 import dataclasses
 import functools
@@ -44,14 +44,14 @@ class PrototypeObjective(eqx.Module):
     """The objective of gradient steps, and the prototypes that go with it.
 
     Attributes:
-        distance: What is measured between a sample and a warped prototype.
-        reduction: How a sample's energies make its loss.
-        followed: For how many clusters of a sample a gradient is computed; None for all.
-        initial_variance: Of every pixel of a prototype before the first step; None where
+        distance: The distance between a sample and a warped prototype.
+        reduction: Turns the energies of a sample into its loss.
+        followed: For how many clusters of a sample the gradient is computed; None for all.
+        initial_variance: Variance of every pixel of a prototype before the first step; None if
             prototypes have no variances.
-        spatial_variances: Whether variances are moved by the spatial transforms alone.
-        transforms: Transforms of one's own that move prototypes, in the order in which they act and
-            are learned, in the place of those that the model names; None for these.
+        spatial_variances: Whether variances are moved only by the spatial transforms.
+        transforms: The user's own transforms of prototypes, in the order in which they act and are
+            learned, which replace those that the model names; None for the latter.
     """
 
     distance: AbstractDissimilarity
@@ -62,13 +62,13 @@ class PrototypeObjective(eqx.Module):
     transforms: tuple[AbstractTransform, ...] | None = eqx.field(default=None, kw_only=True)
 
     def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
-        """Prototypes that begin as images.
+        """Prototypes that start as images.
 
         Args:
-            images: One image a cluster.
+            images: One image per cluster.
 
         Returns:
-            What is learned of them.
+            The learned arrays of the prototypes.
         """
         if self.initial_variance is None:
             return images
@@ -76,7 +76,7 @@ class PrototypeObjective(eqx.Module):
 
 
 def squared_distances() -> PrototypeObjective:
-    """Makes the objective of K-means: every image counts with its nearest prototype.
+    """Makes the objective of K-means: the distance of every image to its nearest prototype.
 
     Returns:
         The objective.
@@ -94,10 +94,10 @@ def mixture(
     """Makes the objective of a Gaussian mixture with independent pixels.
 
     Args:
-        initial_variance: Of every pixel, before the first step.
-        min_deviation: A standard deviation whose square is added to all variances.
-        followed: For how many clusters of a sample a gradient is computed; None for all.
-        spatial_variances: Whether variances are moved by the spatial transforms alone.
+        initial_variance: Variance of every pixel before the first step.
+        min_deviation: Standard deviation whose square is added to all variances.
+        followed: For how many clusters of a sample the gradient is computed; None for all.
+        spatial_variances: Whether variances are moved only by the spatial transforms.
 
     Returns:
         The objective.
@@ -124,11 +124,11 @@ _BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
 class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
     """A clustering by prototypes that are moved onto the samples, trained by gradient steps.
 
-    Without settings for it, nothing is moved and nothing predicted.
+    By default, nothing is moved and nothing predicted.
 
     Attributes:
-        own_objective: What is made small in the place of the method's own objective, or None. A
-            file does not hold it: `diffclust.load(path, like=model)`.
+        own_objective: An objective to minimise instead of the method's own, or None. Files do not
+            store it: use `diffclust.load(path, like=model)`.
         window: Standard deviation of a Gaussian weight around the centre of images, as a fraction
             of the shorter side; None weighs all pixels alike.
     """
@@ -144,7 +144,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
     backbone: ClassVar[BackboneName | None] = None
 
     def __check_init__(self):
-        """Refuses transforms and objectives that mean nothing."""
+        """Refuses invalid transforms and objectives."""
         if "rot" in self.transform_names:
             raise ValueError(
                 'transforms must not have "rot", which may mirror, as no gradient step does; take '
@@ -159,7 +159,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
 
     @property
     def descriptor(self) -> Method:
-        """The method's, with the words for what an objective of one's own measures."""
+        """The method's descriptor, with words for what the user's own objective measures."""
         if self.own_objective is None:
             return super().descriptor
         is_mixture = self.own_objective.initial_variance is not None
@@ -176,12 +176,12 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         return self.objective() if self.own_objective is None else self.own_objective
 
     def aligner(self, transforms: int, channels: int, *, final: bool = False) -> AbstractAligner:
-        """Returns what finds the params; by default nothing does.
+        """Returns the aligner that finds the params; by default nothing is moved.
 
         Args:
             transforms: How many of the transforms are used, at least one.
             channels: Channels of the images.
-            final: Whether samples are assigned in the end, not the model trained.
+            final: Whether the aligner is for the final assignment rather than for training.
         """
         return NoAlignment(candidates=self.num_clusters)
 
@@ -202,7 +202,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         )
 
     def energy(self, channels: int = 1, transforms: int | None = None) -> TransformedPrototype:
-        """Returns the energy of a sample and a prototype, which is moved.
+        """Returns the energy of a sample and a prototype, where the prototype is moved.
 
         Args:
             channels: Channels of the images.
@@ -220,12 +220,12 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         )
 
     def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:
-        """The composition: energy, aligner and reduction under gradient EM.
+        """The composition of energy, aligner and reduction under gradient EM.
 
         Args:
             transforms: How many of the transforms are used.
             channels: Channels of the images.
-            final: Whether samples are assigned in the end, not the model trained.
+            final: Whether the solver is for the final assignment rather than for training.
 
         Returns:
             The solver.
@@ -242,7 +242,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         )
 
     def final_solver(self, channels: int) -> GradientEM:
-        """The solver that assigns samples in the end, by all transforms.
+        """The solver of the final assignment, which uses all transforms.
 
         Args:
             channels: Channels of the images.
@@ -253,16 +253,16 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         return self.solver(len(self.transform_names), channels, final=True)
 
     def solvers(self, sample: PyTree) -> tuple[GradientEM, ...]:
-        """One with each number of transforms, from none to all."""
+        """One solver for each number of transforms, from none to all."""
         numbers = range(len(self.transform_names) + 1)
         return tuple(self.solver(number, sample.shape[2]) for number in numbers)
 
     def assigning_solver(self, sample: PyTree) -> GradientEM:
-        """That of all transforms."""
+        """The solver that uses all transforms."""
         return self.final_solver(sample.shape[2])
 
     def init(self, images: Float[Array, "clusters height width channels"], key: Key) -> Learned:
-        """Initialises what is learned, before the first step.
+        """Initialises the learned arrays before the first step.
 
         Args:
             images: What the prototypes start as.
@@ -278,14 +278,14 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
             shape = images.shape[1:]
             backbone, heads = _networks(self.backbone, self.num_clusters, shape, sizes, key)
         terms = sum(len(transform.deformation_terms) for transform in sequence)
-        # On the host, so that it is no program.
+        # On the host, so that no program is compiled for it.
         penalty = np.full((self.num_clusters, terms), self.deformation_penalty, images.dtype)
         clusters = Clusters(objective.prototypes(images), jax.device_put(penalty), heads)
         learned = objective.reduction.init(self.num_clusters, images.dtype)
         return Learned(clusters, backbone, learned)
 
     def first_spatial(self, transforms: int, channels: int) -> int:
-        """The number of transforms up to the first spatial one; all, where none is.
+        """The number of transforms up to the first spatial one; all, if none is spatial.
 
         Args:
             transforms: How many of the transforms are used.
@@ -310,7 +310,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         return None if self._objective.initial_variance is None else prototype.gaussian.variance
 
     def describe(self) -> dict[str, str]:
-        """The network, where there is one, too."""
+        """Adds the network, if there is one."""
         network = {} if self.backbone is None else {"Network": self.backbone}
         return {**super().describe(), **network}
 
@@ -321,7 +321,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         return self.training.plan(count, description, split_from=first)
 
     def check(self, images: Images) -> None:
-        """Refuses images that the transforms are not for."""
+        """Refuses images that the transforms do not support."""
         check_transforms(self.sequence(images.shape[3]), images)
 
 
@@ -333,7 +333,7 @@ def _networks(
     num_params: tuple[int, ...],
     key: Key,
 ) -> tuple[AbstractBackbone, tuple[PyTree, ...]]:
-    """A backbone and the heads of each transform; op by op their weights would be many programs."""
+    """A backbone, and the heads of each transform, made in one compiled program."""
     height, width, channels = shape
     first, second = jax.random.split(key)
     backbone = _BACKBONES[name](height, width, channels, key=first)
@@ -348,19 +348,19 @@ def _networks(
 def warped_prototypes(
     result: Result, clusters: Any, params: Any, *, transforms: int | None = None
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Prototypes as they are warped onto images.
+    """Prototypes warped onto images.
 
     Args:
         result: A fitted model that moves prototypes.
-        clusters: The prototype of each image, as in `Assignment.clusters`.
-        params: How it is warped, as in `Assignment.params`.
-        transforms: Only so many of the transforms act, first to last; None for all.
+        clusters: The cluster of each image, as in `Assignment.clusters`.
+        params: The warp for each image, as in `Assignment.params`.
+        transforms: How many of the transforms act, first to last; None for all.
 
     Returns:
-        One warped prototype an image; of a Gaussian, its mean.
+        One warped prototype per image; for a Gaussian, its mean.
 
     Raises:
-        ValueError: If the model moves images, or the arguments do not fit each other.
+        ValueError: If the model moves images, or the arguments do not match each other.
     """
     model, channels = result.model, result.sample_shape[-1]
     energy = model.energy(channels) if isinstance(model, AbstractImageModel) else None

@@ -1,4 +1,4 @@
-"""Normalised cuts of neighbour graphs; under an invariant distance, of samples of any kind."""
+"""Normalised cuts of neighbour graphs, for samples of any kind under an invariant distance."""
 
 import abc
 import dataclasses
@@ -45,20 +45,19 @@ from diffclust.solvers import (
 )
 
 _STEADY, _STEADIER = 0.95, 0.02
-"""Stability below which more neighbours are tried, and by how much they must be steadier."""
+"""Stability below which more neighbours are tried, and the increase required to use them."""
 
 _EXAMPLES = 64
-"""Samples from which an aligner's preconditioner is computed."""
+"""Number of samples from which an aligner's preconditioner is computed."""
 
 _CHUNK = 1024
-"""Samples that are scaled at a time."""
+"""Number of samples that are scaled at a time."""
 
 _MOST_PAIRS = 2**22
-"""Pairs of new and fitted samples whose numbers are in memory at a time."""
+"""Number of pairs of new and fitted samples whose distances are in memory at a time."""
 
 _PAIRS = 8
-"""Pairs of a sample that are expected to be compared for each neighbour sought; progress alone
-depends on it."""
+"""Expected number of pairs compared per sample and neighbour; used only to report progress."""
 
 
 class AbstractCutModel(AbstractStagedModel):
@@ -66,9 +65,9 @@ class AbstractCutModel(AbstractStagedModel):
 
     Attributes:
         num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
-            Where it is not given, 5 and 8 in PSSC, 4, 5, 6 and 7 in other methods, and twice
-            as many where clusters are not steady and twice as many make them steadier.
-        usual_neighbours: The numbers where none are given.
+            If not given, 5 and 8 in PSSC and 4, 5, 6 and 7 in other methods; twice as many if
+            clusters are unstable and this makes them more stable.
+        usual_neighbours: The numbers used if none are given.
     """
 
     num_neighbours: tuple[int, ...] | None = eqx.field(
@@ -90,7 +89,7 @@ class AbstractCutModel(AbstractStagedModel):
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
-        """The fitted samples that are nearest to new ones, in the order of the fit's graphs.
+        """The fitted samples nearest to new ones, in the order of the fit's graphs.
 
         Args:
             outcome: The outcome of the fit.
@@ -98,7 +97,7 @@ class AbstractCutModel(AbstractStagedModel):
             callback: Called after every chunk.
 
         Returns:
-            Their neighbours, once for each of several distances.
+            Their neighbours, one entry for each of several distances.
         """
 
     def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
@@ -108,7 +107,7 @@ class AbstractCutModel(AbstractStagedModel):
             context: The results of earlier stages.
 
         Returns:
-            Neighbours, once for each of several distances: by default those of the stage
+            Neighbours, one entry for each of several distances; by default those of the stage
             `"neighbours"`.
         """
         return neighbours_of(context.results["neighbours"])
@@ -116,14 +115,14 @@ class AbstractCutModel(AbstractStagedModel):
     def more_neighbours(
         self, numbers: tuple[int, ...], context: Context
     ) -> Sequence[Neighbours] | None:
-        """Neighbours of all samples, enough for graphs that have more of them.
+        """Neighbours of all samples for graphs with more neighbours.
 
         Args:
             numbers: How many neighbours a sample has in each graph.
             context: The results of earlier stages.
 
         Returns:
-            As `ranked_neighbours`; None where there are not enough.
+            As for `ranked_neighbours`; None if there are not enough.
         """
         ranked = self.ranked_neighbours(context)
         return ranked if min(near.num_neighbours for near in ranked) >= max(numbers) else None
@@ -131,12 +130,12 @@ class AbstractCutModel(AbstractStagedModel):
     def cut_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that cuts the mean graph of its samples.
 
-        Where numbers of neighbours are not given, and the clusters of each graph alone differ much,
-        graphs of twice as many neighbours are cut, too: groups within a cluster, copies or pictures
-        taken in a row, fall apart where neighbours are few.
+        If numbers of neighbours are not given and the clusters of the individual graphs differ
+        much, graphs with twice as many neighbours are cut as well: with few neighbours, groups
+        within a cluster, such as copies or pictures taken in a row, fall apart.
 
         Args:
-            context: What the stage is given.
+            context: The input of the stage.
 
         Returns:
             The arrays of the clustering.
@@ -167,9 +166,9 @@ class AbstractCutModel(AbstractStagedModel):
         )
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
-        """Assigns new samples to the centres of a fit by their affinities to those fitted."""
+        """Assigns new samples to a fit's centres by their affinities to the fitted samples."""
         scales, weight = outcome.extras["scales"], outcome.extras.get("weight")
-        # Earlier versions did not store them.
+        # Earlier versions did not store these numbers.
         numbers = outcome.extras.get("num_neighbours", self.neighbour_numbers)
         fitted = dataclasses.replace(self, num_neighbours=numbers)
         near = fitted.neighbours_of_new(outcome, data, callback)
@@ -179,17 +178,17 @@ class AbstractCutModel(AbstractStagedModel):
         return nearest_in_embedding(outcome, affinities), _in_units(np.stack(own), scales)
 
     def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
-        """The distances to the k-th neighbours among the fitted samples, summed over graphs.
+        """The distances to the k-th nearest fitted samples, summed over graphs.
 
-        In the embedding everything lies near some centre, whatever it is. With representatives
-        there is nothing else.
+        Distances in the embedding are not used, since every point there lies near some centre. With
+        representatives, only those are available.
         """
         scales = outcome.extras.get("scales")
         return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
 
 
 def nearest_in_embedding(outcome: Outcome, affinities: Graph) -> PointClusters:
-    """Assigns samples to the centres of a fit by their affinities to what it embedded.
+    """Assigns samples to a fit's centres by their affinities to the embedded samples.
 
     Args:
         outcome: The outcome of the fit.
@@ -205,22 +204,23 @@ def nearest_in_embedding(outcome: Outcome, affinities: Graph) -> PointClusters:
 
 
 def _in_units(scales: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """The sum over distances, each of which counts alike, whatever its unit."""
+    """The sum over distances, each of which has equal weight, whatever its unit."""
     units = np.median(fitted, axis=1, keepdims=True)
     return (scales / np.where(units > 0.0, units, 1.0)).sum(axis=0)
 
 
 class AbstractInvariantSpectralModel(AbstractCutModel):
-    """Neighbours are sought and ranked by what alignment leaves between two samples.
+    """Finds and ranks neighbours by the distance that remains between two samples after alignment.
 
-    No features are needed: from random neighbours, neighbours of neighbours are compared until
-    nearer ones are no longer found.
+    No features are needed: the search starts from random neighbours, and compares neighbours of
+        neighbours until it finds no nearer ones.
 
     Attributes:
-        num_candidates: How many neighbours of each sample are sought. More than a graph has make
-            those surer to be the nearest, and outnumber a sample's duplicates.
-        direction: `"forward"` moves every sample onto its neighbours; `"min"` and `"mean"` go both
-            ways.
+        num_candidates: How many neighbours of each sample are searched for. With more than a graph
+            uses, these are more likely to be the true nearest, and not only duplicates of the
+            sample.
+        direction: `"forward"` moves every sample onto its neighbours; `"min"` and `"mean"` align in
+            both directions and take the minimum or the mean.
 
     References:
         Dong, Moses and Li (2011), Efficient k-nearest neighbor graph construction; Zelnik-Manor and
@@ -237,7 +237,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         _validation.count(self.num_candidates, "num_candidates", least=least)
 
     def validated(self, samples: Any, /) -> Any:
-        """Refuses missing values, too: a neighbour, unlike a mean, has to have all of them."""
+        """Also refuses missing values: unlike a mean, a neighbour must have all its values."""
         array = self.alignment_model().validated(samples)
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{self.method} takes samples of one array in memory")
@@ -259,14 +259,14 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         return self.alignment_model().aligned(outcome, samples, params)
 
     def warped_times(self, params: np.ndarray, times: np.ndarray, /) -> np.ndarray | None:
-        """The times at which warped series are read, as of K-means."""
+        """The times at which warped series are read, as in K-means."""
         return self.alignment_model().warped_times(params, times)
 
     def distance(self, examples: np.ndarray) -> PreparedDistance:
-        """The penalised invariant distance of pairs.
+        """The penalised invariant distance of pairs of samples.
 
         Args:
-            examples: Some samples of the scale on which they are compared.
+            examples: Some samples, on the scale on which they are compared.
 
         Returns:
             The distance of one sample to another.
@@ -275,22 +275,22 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         return distance_of(model, model.aligner(), examples)
 
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
-        """Neighbours under the distance, and the mean graph's cut."""
+        """Neighbours under the distance, and the cut of the mean graph."""
         return FitStage("pairs", self.pairs_stage), FitStage("cut", self.cut_stage)
 
     def ranked_neighbours(self, context: Context) -> Sequence[Neighbours]:
-        """Neighbours that were found under the distance."""
+        """Neighbours found under the distance."""
         return neighbours_of(context.results["pairs"])
 
     def _scaled(self, samples: np.ndarray) -> np.ndarray:
-        """Samples of the scale on which they are compared."""
+        """Samples on the scale on which they are compared."""
         return map_in_chunks(self.alignment_model().family().normalise, _CHUNK, samples)
 
     def pairs_stage(self, context: Context) -> dict[str, np.ndarray]:
         """The stage of a fit that finds neighbours under the distance.
 
         Args:
-            context: What the stage is given.
+            context: The input of the stage.
 
         Returns:
             The arrays of the neighbours.
@@ -316,7 +316,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
-        """By the distance to every fitted sample."""
+        """Compares new samples with every fitted sample."""
         new, fitted = map(self._scaled, (data.all_samples, outcome.extras["samples"]))
         distance, count = self.distance(fitted), len(fitted)
         report = _over_rounds(reporter(callback, "pairs"), len(new) * count)
@@ -334,7 +334,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
 
 
 def _over_rounds(report: Callable[[int, int], None], expected: int) -> Callable[[int, int], None]:
-    """Reports the progress of several rounds as one, whose size is only expected."""
+    """Reports the progress of several rounds as one, given its expected size."""
     before = 0
 
     def shifted(done: int, total: int) -> None:
@@ -351,9 +351,9 @@ def distance_of(
     """Makes a distance of a model's energy: one sample is aligned to the other.
 
     Args:
-        model: Gives the energy and the weights of its penalties.
-        aligner: Aligns.
-        examples: Some samples of the scale on which they are compared.
+        model: Provides the energy and the weights of its penalties.
+        aligner: Aligns the samples.
+        examples: Some samples, on the scale on which they are compared.
 
     Returns:
         The distance of one sample to another.
@@ -370,13 +370,13 @@ def by_root(
     *,
     first: int = 0,
 ) -> tuple[Neighbours, ...]:
-    """Ranks candidates by the roots of squared distances.
+    """Ranks candidates by the square roots of squared distances.
 
     Args:
-        candidates: Candidates of every sample, for several lists.
-        squared: Their squared distances, in the same places.
+        candidates: Candidates of every sample, as one or several lists.
+        squared: Their squared distances, in the same order.
         count: How many are kept; None for all.
-        first: The number of the first sample, for errors.
+        first: The index of the first sample, for error messages.
 
     Returns:
         The candidates, nearest first.
@@ -403,20 +403,20 @@ def by_root(
 
 
 class SpectralClustering(AbstractInvariantSpectralModel):
-    """A normalised cut of neighbours of any kind, as near as a K-means model can bring them.
+    """A normalised cut of a neighbour graph under a K-means model's invariant distance.
 
-    `SpectralClustering(3, Clustering(3, Lloyd(energy, aligner, family)))` compares every two
-    samples as that model compares a sample with a prototype. A file holds the numbers, not the
-    model: `diffclust.load(path, like=model)`.
+    `SpectralClustering(3, Clustering(3, Lloyd(energy, aligner, family)))` compares any two samples
+    as that model compares a sample with a prototype. Files store the numbers, not the model: use
+    `diffclust.load(path, like=model)`.
 
     Attributes:
-        clustering: A model by Lloyd's algorithm: `Clustering` of one's own, or a named one.
+        clustering: A model that uses Lloyd's algorithm: your own `Clustering`, or a named one.
     """
 
     clustering: AbstractLloydModel = eqx.field(metadata={"in_files": False})
 
     def __check_init__(self):
-        """Refuses what is no model by Lloyd's algorithm, and models that register images."""
+        """Refuses models that do not use Lloyd's algorithm, and models that register images."""
         if not isinstance(self.clustering, AbstractLloydModel):
             raise ValueError(
                 "clustering must be a model by Lloyd's algorithm, such as Clustering, SeriesKMeans "
@@ -431,9 +431,9 @@ class SpectralClustering(AbstractInvariantSpectralModel):
 
     @property
     def descriptor(self) -> Method:
-        """The descriptor of all models of one's own that cut a graph."""
+        """The descriptor of all user-defined models that cut a graph."""
         return OWN_GRAPH
 
     def alignment_model(self) -> AbstractLloydModel:
-        """The model that was given."""
+        """The given model."""
         return dataclasses.replace(self.clustering, num_clusters=self.num_clusters)

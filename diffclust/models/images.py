@@ -1,4 +1,4 @@
-"""What every model of images offers."""
+"""The interface of all image models."""
 
 import abc
 import dataclasses
@@ -39,9 +39,9 @@ from diffclust.transforms import (
 )
 
 _PLACES = {
-    "place": "position and size evened out",
-    "upright": "position, size and slant evened out",
-    "auto": "position and size evened out, and slant in one of two graphs, whose mean is cut",
+    "place": "position and size normalised",
+    "upright": "position, size and slant normalised",
+    "auto": "position and size normalised, and slant in one of two graphs, whose mean is cut",
 }
 _GROUNDS = {
     "dark": "brighter than a dark ground",
@@ -51,61 +51,61 @@ _GROUNDS = {
 }
 
 _TAKEN_OUT = ("dark", "light", "colour")
-"""What may be found to be the ground, and is then taken out."""
+"""The kinds of ground that can be detected and are then removed."""
 
 _DOUBTFUL = 0.05
-"""How far borders stray from their ground where it may be none, as a share of the contrast."""
+"""How far borders may stray from the ground before it is doubtful, as a share of the contrast."""
 
 _LEAST_SIDE, _SIDE_STEP = 28, 4
-"""Fewest pixels on the shorter side of registered images, and the step in which these grow."""
+"""Least number of pixels on the shorter side of registered images, and the step it grows by."""
 
 
 _STEADY, _STEADIER = 0.8, 0.1
-"""Stability below which other frames are tried, and by how much these must be steadier."""
+"""Stability below which other frames are tried, and the increase required to use one of them."""
 
 _MOST_JUDGED, _MOST_VALUES, _LEAST_JUDGED = 1000, 2**26, 5
-"""Images that frames are tried on, values in memory, and images for each cluster at least."""
+"""Most images that frames are tried on, most values in memory, and fewest images per cluster."""
 
 _SIDE_JUDGED, _MOST_REMEMBERED = 128, 8
-"""Side of which larger images are averaged down for it, and how many trials are remembered."""
+"""Side to which larger images are averaged down for this, and how many trials are remembered."""
 
 Judge = Callable[..., float]
-"""A function of a model, `register`, `ground` and images: how steady clusters are in that frame."""
+"""A function of a model, `register`, `ground` and images that returns the stability of clusters."""
 
 _JUDGES: list[Judge] = []
 
 _JUDGED: dict[tuple[Any, ...], dict[str, float]] = {}
-"""What was found of the last images, so that one command tries their frames once."""
+"""Results for the most recent images, so that one command tries their frames only once."""
 
 
 def judges_frames(judge: Judge) -> Judge:
-    """Makes a function the judge of frames: a method, which stands on this module, gives it.
+    """Registers a function as the judge of frames; the method that provides it imports this module.
 
     Args:
         judge: The function.
 
     Returns:
-        The same.
+        The same function.
     """
     _JUDGES[:] = [judge]
     return judge
 
 
 class AbstractImageModel(AbstractModel, RegistrationSettings):
-    """A clustering of images, registered first where that is asked for.
+    """A clustering of images, registered first if that is asked for.
 
     Attributes:
-        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; hidden ones are
-            black to the model. None for all; see `diffclust.masks`.
+        mask: Which pixels count, as weights in [0, 1] of shape `(height, width)`; the model sees
+            hidden pixels as black. None for all; see `diffclust.masks`.
     """
 
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
 
     @property
     def auto_register(self) -> Register:
-        """What `register="auto"` means on a plain ground; `"auto"` for the mean over frames.
+        """What `register="auto"` means on a plain ground; `"auto"` for a mean over frames.
 
-        Images that are turned by any angle have no slant in common, and are placed.
+        Images that are rotated by any angle have no common slant, so `"place"` is used for them.
         """
         return "upright" if rotation_in(self.energy()) is None else "place"
 
@@ -116,13 +116,13 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         ink = "none" if self.ground == "auto" else self.ground
         if self.register == "none":
             return Frame(place, ink, mask=self.mask)
-        # Of several frames each places images, and changes their size as it does.
+        # A model with several frames places images in each, and changes their size there.
         side = None if self.register == "auto" else self.canvas
         return Frame(place, ink, mask=self.mask, least_side=side or _LEAST_SIDE, most_side=side)
 
     @property
     def prototype_frame(self) -> Frame:
-        """The frame that prototypes are in: the upright one of several."""
+        """The frame of the prototypes: the upright one, if there are several."""
         if self.register != "auto":
             return self.frame
         return dataclasses.replace(self, register="upright").frame
@@ -134,7 +134,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def spatial_transform(self) -> AbstractSpatialTransform | None:
-        """The energy's."""
+        """The transform of the model's energy."""
         return self.energy().spatial_transform
 
     def registered_shape(self, shape: tuple[int, ...], /) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def makes_grey(self) -> bool:
-        """Whether colours are taken out."""
+        """Whether colours are removed."""
         return self.ground == "colour"
 
     def describe(self) -> dict[str, str]:
@@ -153,33 +153,33 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return {"Registration": f"{place}; ink is {_GROUNDS[self.ground]}"}
         if self.registers:
             return {"Registration": place}
-        # What "auto" comes to.
+        # What "auto" resolves to.
         words = "none, as the images have no plain ground or are steadier without"
         return {"Registration": words} if self.ground == "none" else {}
 
     @property
     def pixel_mask(self) -> str | None:
-        """The pixels that count where images are compared: all, where images were registered."""
+        """The pixels that count when images are compared: all, if images were registered."""
         return None if self.registers else self.mask
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
-        """The model with the frame and the ground that its images have."""
+        """The model with the frame and the ground of its images."""
         model, doubtful = self._found(given)
         if doubtful:
             model = model.reconsidered(given)
         return dataclasses.replace(model, canvas=model._canvas_for(given))
 
     def tried(self, given: Data, /) -> Mapping[str, float]:
-        """How steady clusters are in the frames that are tried, where the ground is doubtful."""
+        """How stable clusters are in the frames that are tried, if the ground is doubtful."""
         model, doubtful = self._found(given)
         stability = model._stability_of_frames(given) if doubtful else {}
         return {f"stability_{name}": value for name, value in stability.items()}
 
     def _found(self, given: Data) -> tuple["AbstractImageModel", bool]:
-        """The model with the frame that borders speak for, and whether its ground is doubtful."""
+        """The model with the frame that the borders suggest, and whether its ground is doubtful."""
         register, ground, doubtful = self.register, self.ground, False
         if register == "none":
-            # Nothing is looked for. "none" says that a search found no plain ground.
+            # Nothing is searched for. "none" means that a search found no plain ground.
             return dataclasses.replace(self, ground="auto") if ground == "none" else self, False
         if ground == "auto":
             array = self._validated_everywhere(given)
@@ -197,7 +197,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return dataclasses.replace(self, register=register, ground=ground), doubtful
 
     def _canvas_for(self, given: Data) -> int | None:
-        """Pixels on the shorter side of registered images; None where all stay as they are."""
+        """Pixels on the shorter side of registered images; None if all images keep their size."""
         if self.canvas is not None or self.register == "none":
             return self.canvas
         array, own = self._validated_everywhere(given), np.zeros((0,), np.float32)
@@ -206,7 +206,8 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             index = given.evenly_spaced(MOST_ASKED)
             own = own_sides(array, self.prototype_frame, index=index)
         if len(own := given.allgather(own)):
-            # Rounding adds no step, such as where images were registered before.
+            # The tolerance avoids one more step from rounding, as when images were registered
+            # before.
             steps = math.ceil(float(np.median(own)) / _SIDE_STEP - 0.05)
             side = min(side, _SIDE_STEP * steps)
         return max(side, _LEAST_SIDE)
@@ -221,15 +222,15 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return dataclasses.replace(self, canvas=min(shape[1:3]))
 
     def _validated_everywhere(self, given: Data) -> Images:
-        """Checked images; where they are several processes', all raise if one does."""
+        """Checked images; with several processes, all raise if one does."""
         with given.raise_everywhere():
             return self.validated(given.samples)
 
     def reconsidered(self, given: Data) -> "AbstractImageModel":
-        """The model as it is, placed with its ground kept, or not registered: the steadiest one.
+        """The most stable of three: the model itself, with its ground kept, or unregistered.
 
-        The three are tried only where PSSC's clusters of at most 1,000 images have a stability
-        below 0.8 by the frame that was found; another one must be steadier by 0.1.
+        The three are tried only if PSSC's clusters of at most 1,000 images have a stability below
+        0.8 in the frame that was found; another frame must be more stable by 0.1.
 
         Args:
             given: The images as they were given.
@@ -254,9 +255,9 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return dataclasses.replace(self, register=register, ground=ground)
 
     def _stability_of_frames(self, given: Data) -> dict[str, float]:
-        """The stability by the frame that was found and, where that is low, by two others.
+        """The stability in the frame that was found and, if that is low, in two others.
 
-        It is 0 where the images cannot be clustered in a frame.
+        It is 0 if the images cannot be clustered in a frame.
         """
         images, factor = _examples(given, self.validated(given.samples), self.mask is None)
         images = given.allgather(images)
@@ -287,7 +288,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def without_registration(self) -> "AbstractImageModel":
-        """The model of images that are registered already."""
+        """The model for images that are already registered."""
         if not self.registers:
             return self
         hidden = {} if self.mask is None else {"mask": None}
@@ -302,24 +303,25 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         """
 
     def check(self, images: Images) -> None:
-        """Refuses images that the model cannot cluster; by default it takes all.
+        """Refuses images that the model cannot cluster; by default it accepts all.
 
         Args:
-            images: Images that are finite and of the right rank, registered.
+            images: Registered images, finite and of the right rank.
 
         Raises:
-            ValueError: With what is wrong and what would do.
+            ValueError: If the images are refused; the message says what is wrong and what would
+                work.
         """
 
     def preprocessed(self, images: Images, /) -> Images:
-        """Registers images, and asks `check`."""
+        """Registers images and calls `check`."""
         if self.registers:
             images = self.resolved(Data(images)).frame.registered(images)
         self.check(images)
         return images
 
     def validated(self, images: Any, /) -> Images:
-        """Checks images, and blanks what the mask hides."""
+        """Checks images, and blanks the pixels that the mask hides."""
         array = _validation.images_or_source(images)
         check_mask_size(self.mask, *array.shape[1:3])
         if self.mask is None:
@@ -327,14 +329,14 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return blanked(array, mask_weights(self.mask) == 0.0)
 
     def in_prototype_frame(self, images: Images, /) -> Images:
-        """Images in the upright one of several frames."""
+        """Images in the upright frame, if there are several."""
         return self.frame_of("upright").registered(images) if self.register == "auto" else images
 
     def frame_of(self, place: Place) -> Frame:
-        """One of several frames, of images whose ground was taken out.
+        """One of several frames, for images whose ground was removed.
 
         Args:
-            place: What it takes out.
+            place: What the frame removes.
 
         Returns:
             The frame.
@@ -356,13 +358,13 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
 
 def steps_of(energy: AbstractPairEnergy) -> tuple[AbstractTransform, ...]:
-    """The transforms of an energy, one after another.
+    """The transforms of an energy, in order.
 
     Args:
         energy: An energy.
 
     Returns:
-        The parts of its transform; none where it has no transform.
+        The parts of the energy's transform; none if it has no transform.
     """
     if not isinstance(energy, TransformedDistance | TransformedPrototype):
         return ()
@@ -377,22 +379,22 @@ def rotation_in(energy: AbstractPairEnergy) -> Rotation | None:
         energy: An energy.
 
     Returns:
-        The first; None where there is none.
+        The first one; None if there is none.
     """
     return next((part for part in steps_of(energy) if isinstance(part, Rotation)), None)
 
 
 def check_transforms(transforms: Iterable[AbstractTransform], images: Images) -> None:
-    """Refuses images with fewer pixels a side than a spline has landmarks, or of another aspect.
+    """Refuses images with fewer pixels per side than a spline has landmarks, or a different aspect.
 
-    Rotations would shear these, whose rows and columns both go from -1 to 1.
+    Rotations would shear the latter, as rows and columns both go from -1 to 1.
 
     Args:
         transforms: The transforms.
         images: The images.
 
     Raises:
-        ValueError: With both numbers.
+        ValueError: If an image does not fit; the message gives both numbers.
     """
     height, width = images.shape[1:3]
     for transform in transforms:
@@ -406,7 +408,7 @@ def check_transforms(transforms: Iterable[AbstractTransform], images: Images) ->
 
 
 def of_images(result: Result) -> AbstractImageModel:
-    """The model of a result, which must be one of images.
+    """The model of a result, which must be a model of images.
 
     Args:
         result: A fitted model.
@@ -415,7 +417,7 @@ def of_images(result: Result) -> AbstractImageModel:
         The model.
 
     Raises:
-        ValueError: If it clusters something else.
+        ValueError: If the model clusters something else.
     """
     if not isinstance(result.model, AbstractImageModel):
         raise ValueError(f"{result.model.method} does not cluster images")
@@ -425,18 +427,18 @@ def of_images(result: Result) -> AbstractImageModel:
 def unaligned(
     result: Result, params: Any, drawn: Any
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Prototypes, or aligned images, moved back to where registered images were before alignment.
+    """Moves prototypes or aligned images back to where the registered images were before alignment.
 
     Args:
         result: A fitted model that moves images.
         params: How each image was aligned, as in `Assignment.params`.
-        drawn: What is drawn in the place of each, of the shape of registered images.
+        drawn: What is drawn in the place of each image, of the shape of registered images.
 
     Returns:
-        What is drawn under the inverse of each alignment, from `AbstractSpatialTransform.undo`.
+        The drawn images under the inverse of each alignment; see `AbstractSpatialTransform.undo`.
 
     Raises:
-        ValueError: If the model moves no images, or the arguments do not fit each other.
+        ValueError: If the model does not move images, or the arguments do not match each other.
     """
     transform = of_images(result).spatial_transform
     if result.model.descriptor.moves != "samples" or transform is None:
@@ -453,17 +455,17 @@ def unaligned(
 def restored(
     result: Result, images: Any, drawn: Any
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Registered or aligned images, or prototypes, drawn where and in the colours images were.
+    """Registered or aligned images, or prototypes, drawn at the original place and in its colours.
 
-    Where prototypes have unit norm, what is drawn is brought to the norm of each registered image.
+    If prototypes have unit norm, what is drawn is scaled to the norm of each registered image.
 
     Args:
         result: A fitted model of images.
-        images: The images as they came.
-        drawn: What is drawn in the place of each, of the shape of registered images.
+        images: The images as given.
+        drawn: What is drawn in the place of each image, of the shape of registered images.
 
     Returns:
-        Images on the grounds of those that came.
+        Images on the grounds of the given ones.
     """
     model = of_images(result)
     frame, size = model.prototype_frame, result.outcome.chunk_size
@@ -480,7 +482,7 @@ def restored(
 
 
 def _examples(given: Data, images: Images, may_shrink: bool) -> tuple[np.ndarray, int]:
-    """Images of this process that stand for those of all, averaged over squares.
+    """Images of this process that represent those of all, averaged over squares.
 
     Returns:
         The images, and the side of the squares in pixels.

@@ -58,10 +58,10 @@ from diffclust.transforms import (
 )
 
 PUBLISHED_RATES = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
-"""Adam's learning rates among which the paper chooses by the distortion (DI K-means, Sec. 4.3)."""
+"""Adam's learning rates, among which the paper chooses by the distortion (DI K-means, Sec. 4.3)."""
 
 PUBLISHED_LANDMARKS = ((3, 3), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8))
-"""Landmark grids among which it chooses."""
+"""Landmark grids among which the paper chooses."""
 
 _PUBLISHED: dict[str, Any] = {
     "learning_rate": 1e-2,
@@ -74,19 +74,19 @@ _PUBLISHED: dict[str, Any] = {
 Moves = tuple[AbstractSpatialTransform, ...]
 """Maps of coordinates in the order in which they move images."""
 _COARSE_SIDE = 14
-"""Restarts run on images whose shorter side has about this many pixels."""
+"""Approximate number of pixels on the shorter side of the images on which restarts run."""
 
 _UPRIGHT_PENALTIES = {"affine": 1.0, "bending": 0.012}
-"""Weights for upright images, of which most affine maps are taken out."""
+"""Weights for upright images, from which most affine variation has been removed."""
 
 
 class AbstractLloydModel(PassSettings, AbstractModel):
     """A clustering by Lloyd's algorithm; with `tolerance=None` it makes all passes.
 
     Attributes:
-        tolerance: Least relative fall of the loss that is worth another pass; 0 goes on until no
-            image changes its cluster.
-        split_merge: Whether runs try to leave poor optima by splitting one cluster and removing
+        tolerance: Smallest relative decrease of the loss that justifies another pass; 0 continues
+            until no sample changes its cluster.
+        split_merge: Whether runs try to escape poor optima by splitting one cluster and removing
             another.
     """
 
@@ -104,12 +104,12 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         """
 
     def aligner(self) -> AbstractAligner:
-        """Returns what minimises the energy over the params; by default there are none."""
+        """Returns the aligner, which minimises the energy; by default there are no params."""
         return NoAlignment()
 
     @abc.abstractmethod
     def family(self) -> AbstractPrototypeFamily:
-        """Returns how prototypes follow from aligned samples."""
+        """Returns the family, which computes prototypes from aligned samples."""
 
     def penalty(self) -> tuple[float, ...]:
         """Returns the weights of the energy's penalty terms; by default there are none."""
@@ -117,12 +117,12 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 
     @property
     def has_unit_norm(self) -> bool:
-        """As the family says."""
+        """The family's `has_unit_norm`."""
         return self.family().removes_scale
 
     @property
     def stopping(self) -> Stopping:
-        """A run stops by `max_passes` and `tolerance`."""
+        """When a run stops, from `max_passes` and `tolerance`."""
         return Stopping(self.max_passes, self.tolerance)
 
     def solver(self) -> Lloyd:
@@ -152,7 +152,7 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 
         Args:
             sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
-            start: What a fit starts from; None for the method's own seeding.
+            start: The starting point of the fit; None for the method's own seeding.
 
         Returns:
             The problem.
@@ -169,11 +169,11 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         return self.aligner().working_copies(self.num_clusters)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """The normalised samples at both resolutions, and their memory in several runs."""
+        """The normalised samples at both resolutions, and what several runs remember of them."""
         factor = self.coarsening(*shape[1:3])
         coarser = 0.0 if factor == 1 else 1.0 / factor**2
         row = self.solver().memory_bytes(self.num_clusters)
-        # The memories of the pass before, of this one and of the best run, and a copy on the host.
+        # What the last pass, this one and the best run remember, and a copy on the host.
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def template(self, sample: PyTree) -> Learned:
@@ -205,14 +205,14 @@ class KMeans(AbstractPrototypeModel):
         return TransformedDistance(Identity(), mask=self.pixel_mask)
 
     def working_copies(self, description: Description) -> int:
-        """The energies in all clusters, in units of an image; by measure, 20 numbers for each.
+        """The energies in all clusters, in units of an image; measured at 20 numbers for each.
 
-        A CPU's cache should hold them: of many clusters they are larger than the images.
+        They should fit in a CPU's cache: with many clusters they are larger than the images.
         """
         return 20 * self.num_clusters // math.prod(description.sample.shape)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """Also what passes know of samples that they do not read."""
+        """Adds what passes remember of samples that they skip."""
         kept = numbers_kept(shape[0], math.prod(shape[1:]), self.num_clusters)
         return super().state_bytes(shape) + 4 * kept * shape[0]
 
@@ -222,23 +222,24 @@ class KMeans(AbstractPrototypeModel):
 
 
 class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeModel):
-    """K-means with every image aligned to every prototype, within the limits of penalties.
+    """K-means with every image aligned to every prototype, limited by penalties.
 
     Attributes:
         unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
         boundary: What lies outside an image.
-        pixel_weights: What pixels weigh: all the same (`"uniform"`), or the mean of their areas
-            before and after the warp (`"jacobian"`). The energy of a map is then that of its
-            inverse with sample and prototype exchanged; the least distance over splines stays
-            asymmetric.
-        penalty_rounds: Rounds in which the penalty weights are learned from the images by their
-            evidence; 0 keeps the given ones, which must be positive to be learned.
-        penalty_per_cluster: Whether every cluster learns penalty weights of its own.
-        learning_rate: Step size of Adam, the papers' minimiser, such as their 0.01; it is slower
-            and follows all clusters to the end. Where it is not given, preconditioned L-BFGS is
-            used, for the most promising clusters.
-        align_steps: Steps of Adam that align a sample, in each stage of a pass; only with
-            `learning_rate`.
+        pixel_weights: Weights of the pixels: all equal (`"uniform"`), or the mean of their areas
+            before and after the warp (`"jacobian"`). With the latter, the energy of a map equals
+            that of its inverse with sample and prototype exchanged; the minimum over splines is
+            still asymmetric.
+        penalty_rounds: Rounds in which the penalty weights are learned from the images by
+            maximising their evidence; 0 keeps the given weights. Weights must be positive to be
+            learned.
+        penalty_per_cluster: Whether every cluster learns its own penalty weights.
+        learning_rate: Step size of Adam, the papers' minimiser (they use 0.01, for example). It is
+            slower and follows all clusters to the end. If not given, preconditioned L-BFGS is used,
+            and only for the most promising clusters.
+        align_steps: Number of Adam steps that align a sample in each stage of a pass; used only
+            with `learning_rate`.
 
     References:
         Cosentino et al., DI K-means, Eq. 2 (unit norm), App. 7.1 (weights of pixels); ST K-means,
@@ -255,7 +256,7 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
     align_steps: int = eqx.field(static=True, default=10, kw_only=True)
 
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
+        """Refuses invalid settings."""
         self.parts()
         if self.penalty_per_cluster and self.penalty_rounds == 0:
             raise ValueError("penalty_per_cluster needs penalty_rounds of at least 1; 5 will do")
@@ -273,10 +274,10 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
 
     @abc.abstractmethod
     def descent(self) -> Descent:
-        """The search for params, except for rotations."""
+        """The search for params other than rotations."""
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
-        """With Adam, of as many steps as all passes took: nothing of new images is remembered."""
+        """With Adam, takes as many steps as all passes did: new images have no past params."""
         if self.learning_rate is None:
             return super().solver_for(outcome, data)
         *first, last = self.descent().stages
@@ -286,13 +287,13 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         return dataclasses.replace(self.solver(), aligner=aligner), data
 
     def adam(self, **first: bool) -> Descent | None:
-        """The paper's descent, a stage on blurred images and one on the images (App. 8).
+        """The paper's descent: a stage on blurred images, then one on the images (App. 8).
 
         Args:
-            **first: What else is special to the first stage.
+            **first: Further settings of the first stage.
 
         Returns:
-            The descent; None where no learning rate is given.
+            The descent; None if no learning rate is given.
         """
         if self.learning_rate is None:
             return None
@@ -310,16 +311,16 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         return compose(*self.parts())
 
     def aligner(self) -> AbstractAligner:
-        """Descent; where there are rotations, from the best of all angles."""
+        """Descent; if there are rotations, from the best of all angles."""
         return after_rotations(self.parts(), self.descent())
 
     def penalty(self) -> tuple[float, ...]:
-        """Weighs each part of the deformation; rotations, reflections and shifts cost nothing."""
+        """Weights of deformation terms; rotations, reflections and shifts cost nothing."""
         terms = [term for part in self.parts() for term in part.deformation_terms]
         return tuple(map(self.penalty_weight, terms))
 
     def penalty_weight(self, term: str) -> float:
-        """The weight of a term of deformation, such as `"affine"`.
+        """The weight of a deformation term, such as `"affine"`.
 
         Args:
             term: One of a transform's `deformation_terms`.
@@ -332,24 +333,24 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         return TransformedDistance(self.transform(), pixel_weights=weights, mask=self.pixel_mask)
 
     def family(self) -> AbstractPrototypeFamily:
-        """Prototypes are means, of unit norm where that is asked for."""
+        """Prototypes are means, scaled to unit norm if that is asked for."""
         return UnitNormImages() if self.unit_norm else MeanImages()
 
     def plan(self, *sides: int) -> LloydPlan:
-        """Penalty weights may be learned."""
+        """The plan, which may include learning the penalty weights."""
         plan, per_cluster = super().plan(*sides), self.penalty_per_cluster
         return dataclasses.replace(
             plan, penalty_rounds=self.penalty_rounds, penalty_per_cluster=per_cluster
         )
 
     def coarsening(self, *sides: int) -> int:
-        """Restarts run on images of about 14 pixels; with Adam on the images as they are."""
+        """Restarts run on images of about 14 pixels; with Adam, on the images as they are."""
         if self.learning_rate is not None:
             return 1
         return max(1, min(sides) // _COARSE_SIDE)
 
     def check(self, images: Images) -> None:
-        """Refuses blank images where they have to be scaled to unit norm, and too few pixels."""
+        """Refuses images with too few pixels, and blank ones if scaled to unit norm."""
         check_transforms(self.parts(), images)
         if self.unit_norm:
             _validation.not_blank(images)
@@ -359,8 +360,9 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
     """AI K-means: every image is aligned to every prototype by its best affine map.
 
     Attributes:
-        transforms: How images are moved, in the order in which it acts: `aff`, `turn` (by any
-            angle), `rot` (and perhaps mirrored) and `shift` joined by hyphens.
+        transforms: Transforms of the images, in the order in which they act, joined by hyphens:
+            `aff`, `turn` (rotation by any angle), `rot` (the same, with optional reflection) and
+            `shift`.
         published: Those of `DeformationInvariantKMeans` without landmarks.
 
     References:
@@ -372,7 +374,7 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
     published: ClassVar = _PUBLISHED
 
     def parts(self) -> Moves:
-        """An affine map, or what else was asked for."""
+        """An affine map, or the transforms that were asked for."""
         return spatial_parts(self.transforms, ("aff", "turn", "rot", "shift"), self.boundary)
 
     def descent(self) -> Descent:
@@ -383,22 +385,24 @@ class AffineInvariantKMeans(AbstractAlignedKMeans):
 class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     """DI K-means (ST K-means): every image is aligned to every prototype by a thin-plate spline.
 
-    The size of the warps is limited by penalties, or every digit would become every other.
+    Penalties limit the size of the warps; without them every digit could become every other.
 
     Attributes:
-        affine_penalty: Weight of the mean squared displacement of the affine part. Where it is not
-            given, 0.5, or 1 where place, size and slant of the images are evened out.
-        bending_penalty: Weight of the bending energy of the bent part. Where it is not given,
-            0.015, or 0.012 where place, size and slant of the images are evened out.
-        regularisation: Smoothing of the spline: above 0 it need not pass through the places of its
+        affine_penalty: Weight of the mean squared displacement of the affine part. If not given,
+            0.5, or 1 if place, size and slant of the images are normalised.
+        bending_penalty: Weight of the spline's bending energy. If not given, 0.015, or 0.012 if
+            place, size and slant of the images are normalised.
+        regularisation: Smoothing of the spline: above 0 it need not pass exactly through its
             landmarks.
         published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate
-            of 0.01. Of all grids in `PUBLISHED_LANDMARKS` and rates in `PUBLISHED_RATES` the paper
-            keeps the fit of least distortion (Sec. 4.3), which takes 36 fits. What it leaves open:
-            each pass takes ten steps of affine maps on blurred images, from no movement, and ten
-            of splines, from the better of these and the params that every image had with every
-            cluster; Adam's moments begin anew; prototypes follow after all images. New images are
-            aligned by as many steps of splines as all passes took. Runs begin by greedy k-means++.
+            of 0.01. The paper fits all grids in `PUBLISHED_LANDMARKS` with all rates in
+            `PUBLISHED_RATES`, 36 fits in all, and keeps the one with the lowest distortion (Sec.
+            4.3). Where the paper is silent, this implementation chooses: each pass takes ten steps
+            of affine maps on blurred images, starting from the identity, and ten steps of splines,
+            starting from the better of these and the params that every image had with every
+            cluster; Adam's moments are reset; prototypes are updated after all images. New images
+            are aligned by as many steps of splines as all passes took. Runs are seeded by greedy
+            k-means++.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.
@@ -411,7 +415,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
     published: ClassVar = {**_PUBLISHED, "landmarks": (6, 6), "bending_penalty": 0.0}
 
     def parts(self) -> Moves:
-        """The thin-plate spline over the landmark grid, and what comes before it."""
+        """The thin-plate spline over the landmark grid, and the transforms before it."""
         names = ("tps", "turn", "rot", "shift")
         spline = ThinPlateSpline(
             self.landmarks, regularisation=self.regularisation, boundary=self.boundary
@@ -424,7 +428,7 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         return self.adam(affine=True) or Descent()
 
     def penalty_weight(self, term: str) -> float:
-        """What is usual for the images, where nothing is given."""
+        """The usual weight for the images, if none is given."""
         name = f"{term}_penalty"
         if (given := getattr(self, name, 0.0)) is not None:
             return given
@@ -433,12 +437,12 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
     @property
     def without_registration(self) -> "DeformationInvariantKMeans":
-        """The model of images that are registered already, with the weights for these."""
+        """The model for images that are already registered, with the weights for these."""
         model = cast(DeformationInvariantKMeans, super().without_registration)
         return dataclasses.replace(model, **self._weights)
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """The weights of penalties."""
+        """The weights of the penalties."""
         return {**super().automatic_settings(description), **self._weights}
 
     @property
@@ -448,23 +452,23 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
 
 @functools.cache
 def _adam(rate: float) -> optax.GradientTransformation:
-    """Returns one object for each rate, so that programs compiled for it are found again."""
+    """Returns the same object for the same rate, so that compiled programs are reused."""
     return optax.adam(rate)
 
 
 def spatial_parts(transforms: str, names: tuple[str, ...], boundary: Boundary) -> Moves:
-    """Maps of coordinates from their names.
+    """Coordinate maps from their names.
 
     Args:
         transforms: Names joined by hyphens.
-        names: Those that a model takes.
+        names: The names that a model accepts.
         boundary: What lies outside an image.
 
     Returns:
         The transforms.
 
     Raises:
-        ValueError: If there is none, another name is among them, or more than one rotation.
+        ValueError: If there are no names, an unknown one, or more than one rotation.
     """
     given = transforms.split("-")
     if not set(given) <= set(names):
@@ -482,11 +486,11 @@ def after_rotations(transforms: Moves, descent: Descent) -> AbstractAligner:
     """An aligner that tries all angles before it descends.
 
     Args:
-        transforms: How images are moved, step by step.
-        descent: The descent; its last stage follows where there are angles to try.
+        transforms: The transforms of images, in order.
+        descent: The descent; if there are angles to try, only its last stage follows.
 
     Returns:
-        The descent itself where there are no rotations.
+        The aligner; without rotations, the descent itself.
     """
     rotation = next((part for part in transforms if isinstance(part, Rotation)), None)
     if rotation is None:

@@ -1,4 +1,4 @@
-"""The normalised cut of the mean of several graphs, and how steady it is."""
+"""The normalised cut of the mean of several graphs, and its stability."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -26,13 +26,13 @@ from diffclust.solvers import Callback, PointClusters, ignore, kmeans
 from diffclust.types import Key
 
 _MORE_VECTORS, _STEPS = 5, 16.0
-"""Of the second embedding, chosen on development sets by `experiments.registration.balance`."""
+"""For the second embedding; chosen on development sets by `experiments.registration.balance`."""
 
 _LEAST_EACH = 150
-"""Samples for each cluster from which on single ones are moved."""
+"""Number of samples per cluster from which on single samples are moved."""
 
 _TIE = 0.002
-"""Stabilities that differ by less may change places with the seed of k-means."""
+"""Differences in stability below this may depend on the seed of k-means."""
 
 
 def cut_mean_graph(
@@ -47,29 +47,30 @@ def cut_mean_graph(
 ) -> FeatureClustering:
     """The normalised cut of the mean of self-tuning graphs.
 
-    Of two embeddings the steadier one is taken, by its trimmed stability: by as many eigenvectors
-    as clusters, or by five more, each times the 16th power of its eigenvalue. A small group that is
-    cut off from all others takes one of the K vectors for itself, and two large ones then share a
-    cluster; further vectors tell these apart. With a single graph, or where both are about as
-    steady, it is the former. Single samples then move to other clusters while that lowers the cut,
-    unless there are fewer than 150 for each cluster, whose few edges say less than eigenvectors.
+    Two embeddings are tried, by as many eigenvectors as clusters, and by five more, each multiplied
+    by the 16th power of its eigenvalue. The one with the higher trimmed stability is used; with a
+    single graph, or if both are about equally stable, it is the former. A small group that is cut
+    off from all others takes one of the K vectors for itself, so that two large groups share a
+    cluster; further vectors separate these. Single samples are then moved to other clusters as long
+    as that lowers the cut, unless there are fewer than 150 samples per cluster: then the few edges
+    are less reliable than the eigenvectors.
 
-    The edge between two samples counts the product of their weights; neighbours and scales do not
-    depend on them.
+    The edge between two samples is multiplied by the product of their weights; neighbours and
+    scales do not depend on weights.
 
     Args:
-        neighbours: Neighbours of all samples, once for each of several distances.
-        num_neighbours: For each of these a graph with so many neighbours.
+        neighbours: Neighbours of all samples, one entry for each of several distances.
+        num_neighbours: Numbers of neighbours; for each distance there is a graph for each number.
         num_clusters: K.
-        num_restarts: Restarts of the last step's k-means.
+        num_restarts: Restarts of k-means in the last step.
         key: Random key.
         callback: Called before each graph.
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
-        The clustering, and how steady it was before these moves: the mean adjusted Rand index
-        between it and the clusterings of the graphs for each distance alone; for one distance, of
-        those for each number of neighbours.
+        The clustering, and its stability before single samples were moved: the mean adjusted Rand
+            index between it and the clusterings of the graphs for each single distance; if there is
+            only one distance, of those for each number of neighbours.
     """
     graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)
@@ -106,12 +107,12 @@ def self_tuning_graphs(
     """Self-tuning graphs, whose mean is to be cut.
 
     Args:
-        neighbours: Neighbours of all samples, once for each of several distances.
+        neighbours: Neighbours of all samples, one entry for each of several distances.
         num_neighbours: Numbers of neighbours.
 
     Returns:
-        A graph for each distance, the mean over numbers of neighbours; for a single distance one
-        for each number.
+        A graph for each distance, the mean over the numbers of neighbours; for a single distance, a
+        graph for each number.
     """
     several = [
         [self_tuning_affinity(near, num_neighbours=k) for k in num_neighbours]
@@ -126,8 +127,8 @@ class Cut(NamedTuple):
     Attributes:
         embedding: The eigenvectors.
         points: Their clusters.
-        indices: The adjusted Rand index between these clusters and those of each graph alone; none
-            where there is one graph.
+        indices: The adjusted Rand index between these clusters and those of each single graph;
+            empty if there is only one graph.
     """
 
     embedding: SpectralEmbedding
@@ -136,25 +137,25 @@ class Cut(NamedTuple):
 
     @property
     def stability(self) -> float:
-        """The mean of the indices; 0 without any."""
+        """The mean of the indices; 0 if there are none."""
         return float(np.mean(self.indices)) if len(self.indices) else 0.0
 
     @property
     def trimmed_stability(self) -> float:
-        """The mean without the least, as one graph may itself be cut badly; of two, of both."""
+        """The mean without the lowest index (one graph may be cut badly) if there are over two."""
         few = len(self.indices) <= 2
         return self.stability if few else float(np.mean(np.sort(self.indices)[1:]))
 
 
 def steadier_cut(plain: Cut, more: Cut) -> Cut:
-    """The steadier of two cuts.
+    """The more stable of two cuts.
 
     Args:
-        plain: That by as many eigenvectors as clusters.
-        more: That by more.
+        plain: The cut by as many eigenvectors as clusters.
+        more: The cut by more eigenvectors.
 
     Returns:
-        The second where its trimmed stability is clearly greater, else the first.
+        The second if its trimmed stability is clearly higher, otherwise the first.
     """
     return more if more.trimmed_stability > plain.trimmed_stability + _TIE else plain
 
@@ -169,7 +170,7 @@ def cuts_of_mean_graph(
     *,
     weight: Float[np.ndarray, " n"] | None = None,
 ) -> list[Cut]:
-    """The mean of graphs, cut by K eigenvectors and by five more that are weighted.
+    """Cuts the mean of graphs by K eigenvectors, and by five more that are weighted.
 
     Args:
         affinities: The mean of the graphs.
@@ -181,7 +182,7 @@ def cuts_of_mean_graph(
         weight: Positive weights of the samples, or None for ones.
 
     Returns:
-        The cut by K eigenvectors, and that by more.
+        The cut by K eigenvectors, and the cut by more.
     """
     most = num_clusters + _MORE_VECTORS
 

@@ -1,4 +1,4 @@
-"""Models of the user's own, of samples of any kind, under Lloyd's algorithm or gradient steps."""
+"""User-defined models for samples of any kind, with Lloyd's algorithm or gradient steps."""
 
 import abc
 import dataclasses
@@ -35,11 +35,11 @@ from diffclust.types import Key
 
 
 class AbstractOwnModel(AbstractImageModel):
-    """A composition of one's own, of samples of any kind.
+    """A user-defined composition, for samples of any kind.
 
     Attributes:
-        penalties: Weights of the energy's penalty terms, one for each.
-        has_missing: Whether samples may hold NaN, which the energy understands.
+        penalties: Weights of the energy's penalty terms, one per term.
+        has_missing: Whether samples may hold NaN, which the energy must handle.
     """
 
     penalties: tuple[float, ...] = eqx.field(
@@ -49,7 +49,7 @@ class AbstractOwnModel(AbstractImageModel):
     mask: ClassVar[str | None] = None
 
     def __check_init__(self):
-        """Refuses weights that are not one for each term."""
+        """Refuses any number of weights other than one per term."""
         energy = self.solver().energy
         if len(self.penalties) != energy.num_penalties:
             raise ValueError(
@@ -63,7 +63,7 @@ class AbstractOwnModel(AbstractImageModel):
 
     @property
     def composition(self) -> str:
-        """The types of its parts, one within the other."""
+        """The types of the composition's parts, nested."""
         return types_of(self.solver())
 
     def validated(self, samples: Any, /) -> Any:
@@ -73,7 +73,7 @@ class AbstractOwnModel(AbstractImageModel):
         return _validation.samples(samples, finite=not self.has_missing)
 
     def preprocessed(self, samples: Any, /) -> Any:
-        """Registers images where that is asked for, and blanks what the energy's mask hides."""
+        """Registers images if that is asked for, and blanks what the energy's mask hides."""
         samples = super().preprocessed(samples) if self.registers else samples
         energy = self.solver().energy
         if (
@@ -90,7 +90,7 @@ class AbstractOwnModel(AbstractImageModel):
         return samples
 
     def working_copies(self, description: Description) -> int:
-        """The aligner's, and one for each cluster: an energy may compare a sample with all."""
+        """The aligner's, plus one per cluster: an energy may compare a sample with all."""
         return self.num_clusters + super().working_copies(description)
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
@@ -105,17 +105,17 @@ class AbstractOwnModel(AbstractImageModel):
 
 
 class Clustering(AbstractOwnModel, AbstractPrototypeModel):
-    """Any energy, aligner, prototype family and reduction, with all that a named method has.
+    """Any energy, aligner, prototype family and reduction, with all features of a named method.
 
-    `fit`, `predict`, `align`, restarts, split-and-merge moves, snapshots, devices; of images the
-    report, too. Samples are a floating array with a leading axis, or a tree of such arrays. A file
-    holds the numbers, not the parts: `diffclust.load(path, like=model)`.
+    These are `fit`, `predict`, `align`, restarts, split-and-merge moves, snapshots and devices, and
+    for images the report. Samples are a floating array with a leading axis, or a tree of such
+    arrays. Files store the numbers, not the parts: use `diffclust.load(path, like=model)`.
 
     Attributes:
         lloyd: The composition: `Lloyd(energy, aligner, family, reduction)`.
-        coarser: Restarts run on samples that are so many times coarser, if the energy makes them.
-        seeding: How runs begin: with prototypes drawn by k-means++, or with samples assigned at
-            random, which outliers attract less.
+        coarser: The factor by which samples are coarsened for restarts, if the energy supports it.
+        seeding: How runs start: with prototypes drawn by k-means++, or with samples assigned at
+            random, which is less sensitive to outliers.
     """
 
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
@@ -126,7 +126,7 @@ class Clustering(AbstractOwnModel, AbstractPrototypeModel):
 
     @property
     def descriptor(self) -> Method:
-        """The descriptor of all models of one's own."""
+        """The descriptor of all user-defined models."""
         return OWN
 
     def solver(self) -> Lloyd:
@@ -153,20 +153,20 @@ class Clustering(AbstractOwnModel, AbstractPrototypeModel):
 
 
 class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
-    """Any energy, aligner and reduction under gradient steps, with all that a named method has.
+    """Any energy, aligner and reduction under gradient steps, with all features of a named method.
 
-    No prototype family is needed: prototypes, and networks where there are some, go down the
-    gradient. Otherwise as `Clustering`.
+    No prototype family is needed: prototypes, and networks if there are any, are learned by
+        gradient descent. Otherwise like `Clustering`.
 
     Attributes:
         gradient: The composition: `GradientEM(energy, aligner, reduction)`.
-        final: Assigns samples in the end, and new ones; None for `gradient`, whose `Descent` then
-            makes at least 50 steps at full resolution: in training it goes on from a sample's last
-            params, and there it starts anew.
-        initialise: Makes what is learned, before the first step, of a sample for each cluster and
-            a key; None for prototypes that are these samples, without networks. The penalties of
-            its clusters are set to `penalties`. JAX traces it, and calls it with blank samples,
-            too.
+        final: The solver for the final assignment and for new samples. None uses `gradient`, whose
+            `Descent` then makes at least 50 steps at full resolution: in training it continues from
+            a sample's last params, but here it starts anew.
+        initialise: Makes the learned arrays, before the first step, from one sample per cluster and
+            a key. None uses these samples as prototypes, without networks. The penalties of its
+            clusters are set to `penalties`. JAX traces it, and it is also called with blank
+            samples.
     """
 
     gradient: GradientEM = eqx.field(metadata={"in_files": False})
@@ -176,7 +176,7 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
     )
 
     def __check_init__(self):
-        """Refuses settings that mean nothing here."""
+        """Refuses settings that have no meaning here."""
         if self.training.shortlist is not None:
             raise ValueError(
                 "a short list is a setting of named methods; a Prediction of one's own has "
@@ -185,7 +185,7 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
 
     @property
     def descriptor(self) -> Method:
-        """That of all models of one's own, by what the energy moves."""
+        """The descriptor of all user-defined models, by what the energy moves."""
         moves = "nothing"
         if isinstance(self.energy(), AbstractSampleEnergy):
             moves = "samples"
@@ -195,7 +195,7 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
 
     @property
     def composition(self) -> str:
-        """The types of the parts, those of `final` too."""
+        """The types of the parts, including those of `final`."""
         final = [] if self.final is None else [types_of(self.final)]
         return ", ".join([super().composition, *final])
 
@@ -213,7 +213,7 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         return self.gradient.energy
 
     def solvers(self, sample: PyTree) -> tuple[GradientEM, ...]:
-        """The composition, whatever the number of transforms."""
+        """The composition, for any number of transforms."""
         optimizer = self.gradient.optimizer or self.training.optimizer
         solver = dataclasses.replace(self.gradient, optimizer=optimizer)
         return (solver,) * (1 + len(self.transform_names))
@@ -251,7 +251,7 @@ _FINAL_STEPS = 50
 
 
 def _longer(aligner: AbstractAligner) -> AbstractAligner:
-    """An aligner whose descents make enough steps to start anew."""
+    """An aligner whose descents take enough steps to start anew."""
     if isinstance(aligner, Descent):
         *first, last = aligner.stages
         last = dataclasses.replace(last, steps=max(last.steps, _FINAL_STEPS))
@@ -261,7 +261,7 @@ def _longer(aligner: AbstractAligner) -> AbstractAligner:
 
 
 def _filled(prototypes: Array) -> Array:
-    """Prototypes with the mean of the others, or zero, in the place of missing values."""
+    """Prototypes in which missing values are replaced by the mean of the others, or zero."""
     seen = jnp.isfinite(prototypes)
     total = jnp.sum(jnp.where(seen, prototypes, 0.0), axis=0, keepdims=True)
     mean = total / jnp.maximum(jnp.sum(seen, axis=0, keepdims=True), 1).astype(total.dtype)

@@ -39,7 +39,7 @@ from diffclust.solvers import (
 _LEAST_SIDE = 32
 _LEAST_PIXELS = 16
 _MOST_FEATURES = 16384
-"""Their covariance then takes 2 GB in double precision."""
+"""Largest number of features; their covariance takes 2 GB in double precision."""
 
 Contrast = Literal["none", "local", "auto"]
 
@@ -50,16 +50,16 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     """A clustering of images by their projected scattering coefficients.
 
     Attributes:
-        num_dimensions: How many of the principal directions that follow the removed ones are kept.
-        normalisation: What is done to the coefficients first; see `fit_principal_directions`.
-        num_scales: Scales of the scattering transform (its J); where they are not given, so
-            many that about 4×4 coefficients are left: 3 for images of up to 45 pixels.
+        num_dimensions: How many principal directions are kept, after the removed ones.
+        normalisation: How the coefficients are normalised first; see `fit_principal_directions`.
+        num_scales: Scales of the scattering transform (its J). If not given, they are chosen so
+            that about 4×4 coefficients are left: 3 for images of up to 45 pixels.
         num_angles: Angles of the scattering transform (its L).
-        relative: Whether coefficients are taken relative to an image's contrast, without its mean
-            colours; for photographs on several grounds or in changing light.
-        contrast: What coefficients are of: `"none"`, the image as it is; `"local"`, its local
-            contrast, which has less of the light and shade that lie on it; `"auto"`, the latter
-            where the ground is kept.
+        relative: Whether coefficients are divided by an image's contrast, without its mean colours;
+            for photographs on several grounds or in changing light.
+        contrast: What the coefficients are computed from: `"none"`, the image as it is; `"local"`,
+            its local contrast, which is less affected by light and shade; `"auto"`, the latter if
+            the ground is kept.
     """
 
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
@@ -89,10 +89,10 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
     @abc.abstractmethod
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
-        """The stages after the features; the last gives the arrays of a `FeatureClustering`.
+        """The stages after the features; the last returns the arrays of a `FeatureClustering`.
 
         Args:
-            description: What is known of the images.
+            description: What is known about the images.
         """
 
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
@@ -110,10 +110,10 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
         Args:
             context: The results of all stages.
-            names: Which of a stage's arrays.
+            names: Which of a stage's arrays to return.
 
         Returns:
-            Those of all views.
+            Those arrays for all views.
         """
         return {
             f"{name}{end}": context.results[f"features{end}"][name]
@@ -122,11 +122,15 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         }
 
     def alignment_model(self) -> DeformationInvariantKMeans:
-        """The model that aligns samples to prototypes: DI K-means with its defaults."""
-        return DeformationInvariantKMeans(self.num_clusters, mask=self.pixel_mask)
+        """The model that aligns samples to prototypes: DI K-means, else with its defaults."""
+        # Of images whose ground stays, black from beyond the border would be a frame.
+        boundary = "edge" if self.ground in ("keep", "none") else "zero"
+        return DeformationInvariantKMeans(
+            self.num_clusters, mask=self.pixel_mask, boundary=boundary
+        )
 
     def validated(self, images: Any, /) -> Images:
-        """Refuses images that are not in memory, too."""
+        """Also refuses images that are not in memory."""
         array = super().validated(images)
         _validation.in_memory(array)
         return array
@@ -135,7 +139,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         """The stage of a fit that projects features.
 
         Args:
-            context: What the stage is given.
+            context: The input of the stage.
 
         Returns:
             The directions, and the coordinates of all images.
@@ -155,7 +159,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         return self._on_canvas(*sample_shape[:2])[0].num_features(sample_shape[2])
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """Features, their covariance, coordinates and neighbours, the latter two of each view."""
+        """Features, their covariance, coordinates and neighbours, the latter two for each view."""
         count, size = shape[0], self.num_features(shape[1:])
         features = min(4 * count * size, 2 * 2**30)
         square = 8 * min(count, size) ** 2 if 2 * count <= size else 8 * size**2
@@ -181,8 +185,8 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def feature_map(self, height: int, width: int) -> OnCanvas:
         """The scattering transform of images laid on a canvas of at least 32×32 pixels.
 
-        The finest wavelets are a few pixels wide. Where a side has fewer than 16 pixels, images are
-        made a whole number of times larger, lest these see nothing but the frame.
+        The finest wavelets are a few pixels wide. If a side has fewer than 16 pixels, images are
+        enlarged by a whole number, as these wavelets would otherwise see nothing but the frame.
 
         Args:
             height: Rows of the images.
@@ -194,7 +198,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         return self._on_canvas(height, width)[1]
 
     def _on_canvas(self, height: int, width: int) -> tuple[AbstractScattering, OnCanvas]:
-        """The scattering transform, and the same of images laid on a canvas."""
+        """The scattering transform, and the same for images laid on a canvas."""
         enlargement, scales = _enlargement(height, width), self._scales(height, width)
         step = 2**scales
         sides = (step * -(-enlargement * side // step) for side in (height, width))
@@ -205,7 +209,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         )
 
     def _scales(self, height: int, width: int) -> int:
-        """J for images of a size."""
+        """J for images of the given size."""
         if self.num_scales is not None:
             return self.num_scales
         side = max(_LEAST_SIDE, _enlargement(height, width) * min(height, width))
@@ -214,7 +218,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def project(
         self, data: Data, *, callback: Callback = ignore
     ) -> tuple[PrincipalDirections, Float[np.ndarray, "n directions"]]:
-        """Features of images, their principal directions and the coordinates along these.
+        """Computes features of images, their principal directions, and the coordinates along these.
 
         Args:
             data: The images, with their weights.
@@ -224,7 +228,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
             The directions, and one row of coordinates for each image.
 
         Raises:
-            ValueError: If the images are too few or too large.
+            ValueError: If there are too few images, or they are too large.
         """
         images, total, most_removed = data.samples, data.num_samples, self.most_removed
         if total < most_removed + 2:
@@ -235,7 +239,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
             )
         scattering, feature_map = self._on_canvas(*images.shape[1:3])
         count = scattering.num_features(images.shape[3])
-        # Of few images the products are taken, not the covariance of their features.
+        # With few images, inner products are used instead of the covariance of the features.
         most = _MOST_FEATURES if 2 * total > count else 4 * _MOST_FEATURES
         if count > most:
             raise ValueError(
@@ -264,7 +268,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
             outcome: The outcome of the fit.
             data: The new images.
             callback: Called after every chunk.
-            view: What the names of the model's arrays end in, where it is one of several views.
+            view: The suffix of the names of the model's arrays, if it is one of several views.
 
         Returns:
             One row for each image of all processes.
@@ -277,18 +281,18 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
 
 def _enlargement(height: int, width: int) -> int:
-    """The factor by which images of a size are enlarged."""
+    """The factor by which images of the given size are enlarged."""
     return -(-_LEAST_PIXELS // min(height, width))
 
 
 class ScatteringKMeans(PassSettings, AbstractScatteringModel):
-    """K-means in scattering space: the cheapest clustering that forgives small deformations.
+    """K-means in scattering space: the cheapest clustering that tolerates small deformations.
 
     With `num_removed=0` it is PSSC's ablation (6), otherwise (5).
 
     Attributes:
-        num_removed: How many leading principal directions are removed. Where it is not given, the
-            paper's 2, and 0 for up to 4 clusters, which these directions tell apart.
+        num_removed: How many leading principal directions are removed. If not given, 2 as in the
+            paper, but 0 for up to 4 clusters, since these directions then distinguish the clusters.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC, Table 5 (5) and (6).
@@ -300,7 +304,7 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
 
     @property
     def most_removed(self) -> int:
-        """`num_removed`, or what follows from the number of clusters."""
+        """`num_removed`, or the value for the number of clusters."""
         if self.num_removed is None:
             return min(2, max(removed_for(self.num_clusters)))
         return self.num_removed

@@ -1,4 +1,4 @@
-"""The samples that a fit is given, less those of weight zero."""
+"""The samples given to a fit, without those of weight zero."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from diffclust.parallel import Data
 from diffclust.solvers import Assignment, Outcome
 
 IS_POSITIVE = "is_positive"
-"""Name of the extra that says, by 1 and 0, which samples have a positive weight."""
+"""Name of the extra that marks, by 1 and 0, which samples have a positive weight."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The samples that a fit is given.
+    """The samples given to a fit.
 
     Attributes:
         data: All samples.
-        is_positive: Whether each sample of all processes has a positive weight; None where all do.
-        is_fitted: Whether it is fitted; None where all are.
+        is_positive: Whether each sample of all processes has a positive weight; None if all do.
+        is_fitted: Whether each sample is fitted; None if all are.
         num_positive: How many samples have a positive weight.
     """
 
@@ -34,7 +34,7 @@ class Selection:
 
     @staticmethod
     def of(data: Data, *, drop: bool) -> "Selection":
-        """Leaves out samples of weight zero where that is asked for.
+        """Leaves out samples of weight zero if that is asked for.
 
         Args:
             data: All samples.
@@ -56,13 +56,13 @@ class Selection:
         return Selection(data, some, some if drop else None, int(is_positive.sum()))
 
     def select(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
-        """A stage of a fit that leaves samples of weight zero out.
+        """A stage of a fit that leaves out samples of weight zero.
 
         Args:
             data: All samples, as they are clustered.
 
         Returns:
-            The data of those that are fitted, and no arrays.
+            The data of the fitted samples, and no arrays.
         """
         if self.is_fitted is None:
             return data, {}
@@ -73,18 +73,18 @@ class Selection:
     def groups(
         self, num_clusters: int, noun: str, assignments: Any
     ) -> Int[np.ndarray, " m"] | None:
-        """Assignments that a fit is to start from, checked.
+        """Checks assignments that a fit is to start from.
 
         Args:
             num_clusters: K.
-            noun: What a sample is called in messages.
+            noun: What a sample is called in error messages.
             assignments: A cluster for each of this process's samples, or None.
 
         Returns:
-            A cluster for each sample that is fitted, of all processes; None for None.
+            A cluster for each fitted sample of all processes; None for None.
 
         Raises:
-            ValueError: If they are not what they should be.
+            ValueError: If the assignments are invalid.
         """
         if assignments is None:
             return None
@@ -101,16 +101,16 @@ class Selection:
         assign: Callable[[Outcome, Data], Assignment],
         nonconformity: Callable[[Outcome], np.ndarray],
     ) -> Outcome:
-        """The outcome of a fit, with the samples assigned that it left out.
+        """Completes the outcome of a fit by assigning the samples that it left out.
 
         Args:
-            outcome: The outcome for the samples that were fitted.
-            assign: Assigns new samples by an outcome.
-            nonconformity: That of the samples that were fitted, by an outcome.
+            outcome: The outcome for the fitted samples.
+            assign: Assigns new samples, given an outcome.
+            nonconformity: Computes that of the fitted samples, given an outcome.
 
         Returns:
-            The same with an assignment of all samples, in their order. Its extras say which have
-            a positive weight, where not all have.
+            The same outcome with an assignment of all samples, in their order. If some weights are
+            zero, its extras mark the samples with a positive weight.
         """
         if self.is_positive is not None:
             extras = {**outcome.extras, IS_POSITIVE: self.is_positive.astype(np.int32)}
@@ -118,7 +118,8 @@ class Selection:
         if self.is_fitted is None:
             return outcome
         others = np.flatnonzero(~self.is_fitted[self.data.own])
-        # A process in which all are fitted assigns one in vain, for arrays of the right kinds.
+        # A process with nothing left to assign still assigns one sample, to get arrays of the right
+        # kinds.
         asked = others if others.size else np.zeros(1, np.int64)
         rest = assign(outcome, self.data.local(asked, outcome.chunk_size))
         rest = self.data.allgather(jax.tree.map(lambda part: part[: others.size], rest))

@@ -29,12 +29,14 @@ class SeriesSettings(eqx.Module):
     """Settings of the comparison of series.
 
     Attributes:
-        warps: Whether series are warped, rather than compared as they are.
-        num_intervals: Intervals of a warp of time, which is linear in each of them.
+        warps: Whether series are warped rather than compared as they are.
+        num_intervals: Number of intervals of a time warp, which is linear in each of them.
         warp_penalty: Weight of the variance over time of the logarithm of a warp's slope.
-        standardise: Whether each channel of a series has zero mean and unit variance first.
+        standardise: Whether each channel of a series is first scaled to zero mean and unit
+            variance.
         representation: What is compared: the `values`, or the square-root velocities (`srvf`),
-            between which warps leave the elastic distance; prototypes are of these, too.
+            whose distance after warping is the elastic distance. Prototypes are in the same
+            representation.
     """
 
     warps: bool = eqx.field(static=True, default=True, kw_only=True)
@@ -48,8 +50,8 @@ class SeriesSettings(eqx.Module):
 class SeriesKMeans(SeriesSettings, AbstractLloydModel):
     """K-means of series of one or several channels, under monotone warps of time.
 
-    Series of unit norm are compared by the squared Euclidean distance. Where values are missing
-    (NaN), as beyond the end of the shorter ones, what was seen counts for all.
+    Series of unit norm are compared by the squared Euclidean distance. If values are missing (NaN),
+    for example beyond the end of shorter series, the observed values stand for the whole series.
 
     References:
         Srivastava and Klassen (2016), Functional and shape data analysis, Ch. 8.
@@ -61,10 +63,10 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
         return TransformedDistance(warp, missing=True)
 
     def aligner(self) -> AbstractAligner:
-        """The best of 45 smooth warps, and descent from there."""
+        """The best of 45 smooth warps, followed by descent from there."""
         if not self.warps:
             return NoAlignment()
-        # Slopes that rise or fall over time, and in the middle.
+        # Slopes that change over time, from start to end and in the middle.
         at = (np.arange(self.num_intervals) + 0.5) / self.num_intervals * 2 - 1
         shapes = np.stack([at, at**2 - np.mean(at**2)])
         rates = params_grid(np.linspace(-1.5, 1.5, 9), np.linspace(-1, 1, 5))
@@ -72,7 +74,7 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
         return Sequential(GridSearch(grid), Descent((Stage(10),)))
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
-        """Of as many steps as all passes took, 100 at most: of new series nothing is remembered."""
+        """Takes as many steps as all passes did, at most 100: new series have no past params."""
         solver, data = super().solver_for(outcome, data)
         if isinstance(solver.aligner, Sequential):
             descent = Descent((Stage(min(10 * len(outcome.history), 100)),))
@@ -96,12 +98,12 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
         if self.standardise:
             mean = np.nanmean(series, axis=1, keepdims=True)
             deviation = np.nanstd(series, axis=1, keepdims=True)
-            # What is constant varies by rounding alone.
+            # Constant channels vary only by rounding.
             varies = deviation > 16 * np.finfo(series.dtype).eps * np.abs(mean)
             series = (series - mean) * varies / np.where(varies, deviation, 1.0)
         if self.representation == "values":
             return series
-        # Central differences: there are as many as values.
+        # Central differences, of which there are as many as values.
         velocity = np.gradient(series, axis=1)
         unknown = np.isfinite(velocity).all(axis=2).sum(axis=1) < 2
         if unknown.any():
@@ -115,7 +117,7 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
     def aligned(
         self, outcome: Outcome, series: np.ndarray, params: np.ndarray, /
     ) -> Float[np.ndarray, "n length channels"]:
-        """Warped series; NaN where nothing was seen."""
+        """Warped series, with NaN where nothing was observed."""
         seen = np.isfinite(series).all(axis=2, keepdims=True).astype(series.dtype)
         moved, share = (
             map_in_chunks(self.energy().aligned, outcome.chunk_size, params, each)
@@ -133,7 +135,7 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
 class SeriesSpectralClustering(SeriesSettings, AbstractInvariantSpectralModel):
     """A normalised cut of a graph of whole series, compared under monotone warps of time.
 
-    Every two series are compared as `SeriesKMeans` compares one with a mean.
+    Two series are compared in the same way as `SeriesKMeans` compares a series with a mean.
     """
 
     def alignment_model(self) -> SeriesKMeans:

@@ -1,6 +1,6 @@
 """Groups of settings that several models share, each declared and documented once.
 
-A model lists the groups before its abstract class, and gives its own default where it has another:
+A model lists these groups before its abstract class, and overrides a default where its own differs:
 `class GaussianMixture(MixtureSettings, AbstractGradientModel)`.
 """
 
@@ -25,7 +25,7 @@ BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
 Ground = Literal["auto", "none", "dark", "light", "colour", "keep"]
 COUNTS: dict[str, Any] = {"metadata": {"least": 0}, "converter": _validation.plain_numbers}
-"""How a field is declared that holds one whole number or several, none below zero."""
+"""Arguments for declaring a field that holds one or several whole numbers, all at least 0."""
 
 S = TypeVar("S", bound="AbstractSettings")
 P = TypeVar("P", bound="PublishedSettings")
@@ -34,13 +34,14 @@ P = TypeVar("P", bound="PublishedSettings")
 class AbstractSettings(eqx.Module):
     """Settings that a file or a command line can hold, each checked by its type.
 
-    Choices must be among those of their `Literal`; whole numbers are at least 1 and others at least
-    0, or `metadata["least"]`. None stands for what the method chooses. A field that is itself a
-    group of settings is one field here, while files and commands know its settings singly.
+    Choices must be among those of the field's `Literal`; whole numbers must be at least 1 and other
+    numbers at least 0, unless `metadata["least"]` says otherwise. None means that the method
+    chooses the value. A field that is itself a group of settings is one field here, but files and
+    commands list its settings individually.
     """
 
     def __check_init__(self):
-        """Refuses a value that is none of a setting's choices, or too small."""
+        """Refuses a value that is not one of a setting's choices, or is too small."""
         for field in _in_files(type(self)):
             value, types = getattr(self, field.name), _types_within(field.type)
             least = field.metadata.get("least", 1 if int in types else 0)
@@ -52,7 +53,7 @@ class AbstractSettings(eqx.Module):
                     check(each, field.name, least=least)
 
     def settings(self) -> dict[str, Any]:
-        """The settings as names and numbers, which the constructor takes again."""
+        """The settings as names and numbers, from which the constructor can rebuild the object."""
         settings: dict[str, Any] = {}
         for field in _in_files(type(self)):
             value = getattr(self, field.name)
@@ -62,7 +63,7 @@ class AbstractSettings(eqx.Module):
 
     @classmethod
     def setting_types(cls) -> dict[str, Any]:
-        """The type of each of the settings, by name."""
+        """The type of each setting, by name."""
         types: dict[str, Any] = {}
         for field in _in_files(cls):
             group = _group(field)
@@ -74,13 +75,13 @@ class AbstractSettings(eqx.Module):
         """Settings from their names and values.
 
         Args:
-            settings: As `settings` returns them; what is missing has its default.
+            settings: As returned by `settings`; missing ones take their defaults.
 
         Returns:
             The model, or group of settings.
 
         Raises:
-            ValueError: If a setting means nothing.
+            ValueError: If a setting is invalid.
             TypeError: If there is no such setting.
         """
         given = current_settings(settings)
@@ -99,7 +100,7 @@ class AbstractSettings(eqx.Module):
 
 
 class PublishedSettings(eqx.Module):
-    """A method whose paper has settings of its own.
+    """A method whose paper uses particular settings.
 
     Attributes:
         published: The paper's settings, where they differ from the defaults.
@@ -109,12 +110,12 @@ class PublishedSettings(eqx.Module):
 
     @classmethod
     def as_published(cls: type[P], num_clusters: int, **settings: Any) -> P:
-        """The paper's own settings; the class says what the paper leaves open.
+        """The model with the paper's settings; the class says what the paper leaves open.
 
         Args:
             num_clusters: K.
-            **settings: Settings that differ from the paper's, those of groups by their own names,
-                such as `epochs`. `steps` and `max_steps` take the place of the paper's epochs.
+            **settings: Settings that differ from the paper's. Settings of groups are given by their
+                own names, such as `epochs`. `steps` and `max_steps` replace the paper's epochs.
 
         Returns:
             The model.
@@ -141,14 +142,14 @@ def _group(field: dataclasses.Field) -> type[AbstractSettings] | None:
 
 
 def values_of(group: type[eqx.Module], model: eqx.Module) -> dict[str, Any]:
-    """A group of settings as a model has it, for another one.
+    """A model's values for a group of settings, to be given to another model.
 
     Args:
-        group: The group, of which the model is one.
+        group: The group, a base class of the model.
         model: The model.
 
     Returns:
-        Values by the names of settings.
+        Values by setting name.
     """
     return {field.name: getattr(model, field.name) for field in dataclasses.fields(group)}
 
@@ -157,23 +158,23 @@ class RegistrationSettings(eqx.Module):
     """Settings of the registration of images before they are clustered.
 
     Attributes:
-        register: What is evened out in every image. `"none"`: nothing. `"place"`: place and size.
-            `"upright"`: slant, too. `"auto"`: as `"upright"`; as `"place"` where the method's
-            transforms turn images by any angle, or colours are kept; as `"none"` where the images
-            have no plain ground. Where the ground is doubtful, registrations are tried on some of
-            the images, and the one with the steadiest clusters is taken. Rotations and reflections
-            are never evened out.
-        ground: What is taken for the things in an image. `"dark"`: what is brighter than a dark
-            ground. `"light"`: what is darker than a light ground. `"colour"`: what has another
-            colour than the ground; images become grey. `"keep"`, for photographs: what differs
-            from a smooth ground, shadows less so; ground and colours stay, and `register="auto"`
-            is `"place"`. `"auto"`: one of these, by the whole set, and `"none"` with
-            `register="none"`. Except with `"keep"` and `"none"` the ground is taken out, by its
-            colour at the border.
-        canvas: Pixels on the shorter side of registered images. Where it is not given, so many that
-            a figure of median size keeps its size, rounded up to a multiple of 4, from 28 up to the
-            images' own; with `ground="keep"` the images' own, at least 28. Without registration it
-            has no effect.
+        register: What is normalised in every image. `"none"`: nothing. `"place"`: position and
+            size. `"upright"`: slant as well. `"auto"`: the same as `"upright"`, but as `"place"` if
+            the method's transforms rotate images by any angle or if colours are kept, and as
+            `"none"` if the images have no plain ground. If it is unclear whether they have one,
+            several registrations are tried on some of the images, and the one with the most stable
+            clusters is used. Rotations and reflections are never normalised.
+        ground: What counts as the object in an image. `"dark"`: whatever is brighter than a dark
+            ground. `"light"`: whatever is darker than a light ground. `"colour"`: whatever differs
+            in colour from the ground; images become grey. `"keep"`, for photographs: whatever
+            differs from a smooth ground, with less weight on shadows; ground and colours are kept,
+            and `register="auto"` means `"place"`. `"auto"`: one of these, chosen from the whole set
+            of images, or `"none"` with `register="none"`. Except with `"keep"` and `"none"`, the
+            ground is removed, using its colour at the border.
+        canvas: Pixels on the shorter side of registered images. If not given, an object of median
+            size keeps its size: the side is rounded up to a multiple of 4, and lies between 28 and
+            the images' own; with `ground="keep"` it is the images' own, at least 28. It has no
+            effect without registration.
     """
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
@@ -182,17 +183,17 @@ class RegistrationSettings(eqx.Module):
 
 
 class PassSettings(eqx.Module):
-    """Settings of Lloyd's algorithm: its length.
+    """How long Lloyd's algorithm runs.
 
     Attributes:
-        max_passes: Most passes of a run.
+        max_passes: Maximum number of passes in a run.
     """
 
     max_passes: int = eqx.field(static=True, default=100, kw_only=True)
 
 
 class WarpSettings(eqx.Module):
-    """Limits of the maps that move images.
+    """Limits on the maps that move images.
 
     Attributes:
         affine_penalty: Weight of the mean squared displacement of the affine part.
@@ -205,11 +206,11 @@ class SplineSettings(WarpSettings):
     """The thin-plate splines of DI K-means.
 
     Attributes:
-        transforms: How images are moved, in the order in which it acts: `tps`, after `turn` (by any
-            angle), `rot` (and perhaps mirrored) or `shift` where that is asked for, joined by
-            hyphens.
+        transforms: Transforms of the images, in the order in which they act, joined by hyphens:
+            `tps`, optionally after `turn` (rotation by any angle), `rot` (the same, with optional
+            reflection) or `shift`.
         landmarks: Rows and columns of the landmark grid.
-        bending_penalty: Weight of the bending energy of the bent part.
+        bending_penalty: Weight of the spline's bending energy.
     """
 
     transforms: str = eqx.field(static=True, default="tps", kw_only=True)
@@ -220,21 +221,21 @@ class SplineSettings(WarpSettings):
 
     @property
     def least_size(self) -> int:
-        """A pixel for each landmark."""
+        """One pixel per landmark."""
         return math.prod(self.landmarks)
 
 
 def removed_for(num_clusters: int) -> tuple[int, ...]:
-    """The number of leading principal directions that are removed, given the number of clusters.
+    """The numbers of leading principal directions to remove, given the number of clusters.
 
-    They hold what varies within clusters, but the centres of K clusters span K - 1 directions as
-    well: where K is small, the leading directions are what tells clusters apart.
+    These directions hold variation within clusters. But the centres of K clusters themselves span K
+    - 1 directions, so when K is small the leading directions are what distinguishes the clusters.
 
     Args:
         num_clusters: K.
 
     Returns:
-        Numbers for several spaces, whose mean graph is cut; chosen by
+        One number for each of several spaces, whose mean graph is cut; chosen by
         `experiments.default_method.few`.
     """
     if num_clusters < 5:
@@ -246,11 +247,11 @@ class PrototypeWarpSettings(eqx.Module):
     """Settings of the transforms of prototypes.
 
     Attributes:
-        transforms: How prototypes may be moved, in the order in which it is learned: `aff`,
-            `proj`, `tps`, `col`, `fullcol` and `morpho` joined by hyphens.
-        boundary: What lies outside a prototype; to the morphological map it is black.
-        landmarks: Landmark grid of splines.
-        deformation_penalty: Weight of the sizes of deformations; the paper has none.
+        transforms: Transforms of the prototypes, in the order in which they are learned, joined by
+            hyphens: `aff`, `proj`, `tps`, `col`, `fullcol` and `morpho`.
+        boundary: What lies outside a prototype; the morphological transform always assumes black.
+        landmarks: Rows and columns of the splines' landmark grid.
+        deformation_penalty: Weight of the penalty on the size of deformations; the paper has none.
     """
 
     transforms: str = eqx.field(static=True, default="col-aff-tps", kw_only=True)
@@ -262,14 +263,15 @@ class PrototypeWarpSettings(eqx.Module):
 
 
 class MixtureSettings(eqx.Module):
-    """The Gaussians of a mixture.
+    """Settings of the Gaussians in a mixture.
 
     Attributes:
-        followed: How many components of an image, the likeliest ones, take part in a step. As many
-            as there are clusters are the exact M-step. In Python None stands for so many.
-        initial_variance: Of every pixel, before the first step. The paper prints Σ = 0.5, which in
-            the authors' code is the standard deviation.
-        min_deviation: A standard deviation whose square is added to all variances.
+        followed: How many components of each image, the most likely ones, take part in a step. If
+            these are all components, the step is the exact M-step. In Python None stands for all of
+            them.
+        initial_variance: Variance of every pixel before the first step. The paper prints Σ = 0.5,
+            which is the standard deviation in the authors' code.
+        min_deviation: Standard deviation whose square is added to all variances.
     """
 
     followed: int | None = eqx.field(static=True, default=3, kw_only=True)
@@ -278,41 +280,43 @@ class MixtureSettings(eqx.Module):
 
 
 _SPLIT_MERGE_EVERY = 4
-"""Windows after which it is time again to split one cluster and remove another."""
+"""Number of windows between attempts to split one cluster and remove another."""
 
 
 class Training(AbstractSettings):
-    """Settings of gradient steps.
+    """Settings of training by gradient steps.
 
     Attributes:
-        steps: Most steps of each phase: without transforms, then with one transform more each, and
-            at last with all at a tenth of the learning rate. Where they are not given, the phases
-            divide `max_steps` among them.
-        epochs: The same in passes over all images. Where it is not given, `steps` is used.
-        max_steps: Most steps of a run.
-        tolerance: A phase ends early where the loss falls by less than this fraction; 0 does all
+        steps: Maximum number of steps in each phase: first without transforms, then with one more
+            transform in each phase, and finally with all of them at a tenth of the learning rate.
+            If not given, the phases divide `max_steps` among them.
+        epochs: The same, in passes over all images. If not given, `steps` is used.
+        max_steps: Maximum number of steps in a run.
+        tolerance: A phase ends early once the loss falls by less than this fraction; 0 runs all
             steps.
         curriculum: Whether transforms are added one by one, rather than all at the start.
-        batch_size: Images a step; 128 where it is not given, 64 for images of 64 pixels or more a
-            side, never more than there are, and as many for each device.
+        batch_size: Images per step. If not given, 128, or 64 if the images have at least 64 pixels
+            on each side; at most the number of images, and the same number for each device.
         learning_rate: Step size of Adam, for prototypes and networks alike. In Python an
-            `optimizer` in its place takes it if it was made by optax's `inject_hyperparams`.
-        optimizer: Any complete optimiser of optax's in Adam's place; see `GradientEM.optimizer`. A
-            file does not hold it: a model that was loaded would be trained by Adam.
+            `optimizer` given in Adam's place uses it if it was made by optax's
+            `inject_hyperparams`.
+        optimizer: Any complete optax optimiser to use in Adam's place; see `GradientEM.optimizer`.
+            Files do not store it: a model that was loaded would be trained by Adam.
         split_merge: Whether clusters that hold two kinds are split, and others removed to make
-            room, where that lowers the loss. Once in a phase three such moves are tried beside the
-            run as it was, for up to 300 steps, or longer while one is catching up fast.
-        shortlist: While a model is trained, only so many clusters of an image, the best ones after
-            the transforms up to the first spatial one, are judged after all of them. That takes
-            less time, but the winner may be missed; None judges all.
-        least_share: A cluster that holds less than this share of an even one is refilled from the
-            largest; 0 refills none.
-        num_starts: So many runs from different starts race for as many steps each; the better half
-            by the loss of the same images goes on, until one is left. The steps are those of that
-            one. Given prototypes or assignments are one start.
-        refill_every: Steps after which clusters that are too small (`least_share`) are refilled,
-            again and again, in all phases. Where it is not given, after every pass over the images,
-            of 50 steps at least, and not in the last phase.
+            room, if that lowers the loss. Once per phase, three such moves are tried alongside the
+            unchanged run, for up to 300 steps, or longer while one of them is catching up fast.
+        shortlist: During training, only this many clusters of each image are evaluated with all
+            transforms: the best ones after the transforms up to and including the first spatial
+            one. This takes less time, but may miss the best cluster; None evaluates all.
+        least_share: A cluster that holds less than this fraction of the average cluster size is
+            refilled from the largest; 0 refills none.
+        num_starts: Number of runs from different starting points. They race for the same number of
+            steps each; the better half, by the loss on the same images, continues, until one is
+            left. The number of steps is that of this last run. If prototypes or assignments are
+            given, they are one of the starts.
+        refill_every: Number of steps between refills of clusters that are too small
+            (`least_share`), in all phases. If not given, they are refilled after every pass over
+            the images, but at least 50 steps apart and not in the last phase.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.
@@ -337,7 +341,7 @@ class Training(AbstractSettings):
     refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
 
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
+        """Refuses invalid settings."""
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
         other = self.optimizer if self.learning_rate != type(self).learning_rate else None
@@ -356,15 +360,16 @@ class Training(AbstractSettings):
 
         Args:
             num_transforms: Number of transforms.
-            description: What is known of the images.
-            split_from: With how many transforms clusters may be split and removed: without those
-                that put images in their places, that would part one kind by its places.
+            description: What is known about the images.
+            split_from: The number of transforms from which on clusters may be split and removed.
+                Before the transforms that align images are in use, splitting would divide a kind by
+                the positions of its images.
 
         Returns:
-            The plan, whose phases name solvers by how many transforms they use.
+            The plan, whose phases identify solvers by the number of transforms they use.
 
         Raises:
-            ValueError: If the steps are for another number of phases, or a batch is larger than
+            ValueError: If the steps are for a different number of phases, or a batch is larger than
                 the data.
         """
         solvers = [*range(num_transforms + 1), num_transforms]
@@ -402,10 +407,10 @@ class Training(AbstractSettings):
         )
 
     def shortened(self, steps: int, phases: int, *, split_merge: bool) -> "Training":
-        """The same training with one start and a few steps only.
+        """The same training with a single start and only a few steps.
 
         Args:
-            steps: Steps of each phase that has any.
+            steps: Number of steps in each phase that has any.
             phases: Number of phases that have any steps.
             split_merge: Whether clusters are split and removed.
 
@@ -418,7 +423,7 @@ class Training(AbstractSettings):
 
     def _batch(self, description: Description) -> int:
         count, leaves = description.num_samples, jax.tree.leaves(description.sample)
-        # What is no image is small.
+        # Samples that are not images are small.
         side = min(leaves[0].shape[:2]) if [leaf.ndim for leaf in leaves] == [3] else 0
         if self.batch_size is not None:
             if self.batch_size > count:
@@ -428,17 +433,17 @@ class Training(AbstractSettings):
                 )
             return self.batch_size
         batch = min(64 if side >= 64 else 128, count)
-        # Devices share it evenly.
+        # Devices share the batch evenly.
         return max(batch - batch % description.num_devices, 1)
 
 
 _RACE = (0.4, 0.6)
-"""The race takes place between these fractions of the steps of a run: where prototypes are not yet
-moved, losses do not tell runs apart."""
+"""The race takes place between these fractions of a run's steps: before prototypes are moved,
+losses do not distinguish the runs."""
 
 
 def _race(total: int, starts: int) -> tuple[int, ...]:
-    """The steps at which the runs of a race are halved, equally far apart."""
+    """The evenly spaced steps at which the runs of a race are halved."""
     rounds = math.ceil(math.log2(starts))
     first, last = (share * total for share in _RACE)
     apart = (last - first) / max(1, rounds - 1)
@@ -446,7 +451,7 @@ def _race(total: int, starts: int) -> tuple[int, ...]:
 
 
 def _shared_out(total: int, phases: int) -> tuple[int, ...]:
-    """A tenth each for the first and for the last phase, the rest for those between."""
+    """A tenth for each of the first and last phases, with the rest divided among those between."""
     if phases == 2:
         return (total - total // 10, total // 10)
     edge = total // 10

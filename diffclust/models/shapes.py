@@ -1,4 +1,4 @@
-"""K-means of shapes: landmarks that are Gaussians, under Fisher–Rao and Wasserstein distances."""
+"""K-means of shapes with Gaussian landmarks, under Fisher–Rao and Wasserstein distances."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -70,43 +70,46 @@ _DESCRIPTIONS = {
 
 
 class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
-    """K-means of shapes given by landmarks, each of them a Gaussian.
+    """K-means of shapes given by landmarks, each of which is a Gaussian.
 
-    Shapes are registered by generalised Procrustes analysis, then assigned to the mean shape that
-    is nearest. Variances that all clusters share make the paper's Type I, variances of each
-    cluster its Type II, in which a shape carries the variances of the cluster it is in. That has
-    no objective, and its distances cannot be compared between runs; the likelihood can.
+    Shapes are registered by generalised Procrustes analysis, then assigned to the nearest mean
+    shape. With variances that all clusters share this is the paper's Type I. With variances for
+    each cluster it is Type II, in which a shape carries the variances of its cluster. Type II has
+    no objective, so its distances cannot be compared between runs; the likelihood can.
 
     Attributes:
-        distance: Between the Gaussians of a shape's landmarks and a centre's; `"likelihood"` is
-            no distance but the classification likelihood, in which shapes are points, and an
-            `"alpha-divergence"` is not symmetric unless α is 0.
-        alpha: Which `"alpha-divergence"`: -1 is Kullback and Leibler's of a shape from a centre, 1
-            the same with the two exchanged. Between these it is bounded: groups that lie far apart
-            are equally far, and others may have less loss.
-        variances: What has variances of its own: one for all landmarks (`"isotropic"`), every
-            landmark and coordinate, or these in every cluster.
-        covariances: Whether coordinates of a landmark vary by themselves, or together.
-        shape_variances: In Type II a shape has the variances of its `"own"` cluster, as the paper
-            writes it, or of the `"candidate"` that it is compared with.
-        norm: Whether a distance of shapes is the sum of those of its landmarks (`"l1"`) or the
-            root of the sum of their squares (`"l2"`); the likelihood has no such choice.
-        centres: Means of coordinates, as the paper argues, or Fréchet means: the Gaussians whose
-            squared distances to the shapes' are least. Under a Wasserstein distance, and for the
-            likelihood, these are the same.
-        registration: What is taken out before: scale, rotation and place; the latter two; nothing.
-            Registered shapes have the principal axes of their mean as coordinates.
-        reflection: Whether mirrored shapes are the same.
-        seeding: How runs begin: with shapes assigned at random (the paper's), or k-means++.
-        prior: With `"per_cluster"` only: variances of a cluster are shrunk towards those within
-            all clusters, as if so many more shapes had them. None takes 0 for distances, as the
-            paper does, and the number of dimensions plus two for the likelihood, which a cluster
-            of one shape would make infinite. It is no part of the loss.
-        min_variance: The least variance, as a fraction of the mean variance of all shapes.
-        published: The paper's Type II algorithm, one run from a random assignment. The paper has
-            no least variance, and does not say how many runs it makes, nor whether registration
-            takes out scale: one, and it does. `variances="per_landmark"` is Type I (dd1, and dw
-            with `distance="wasserstein"`), `"isotropic"` its round Gaussians (dr).
+        distance: The distance between the Gaussians of a shape's landmarks and those of a centre.
+            `"likelihood"` is the classification likelihood rather than a distance; shapes are
+            points in it. An `"alpha-divergence"` is not symmetric unless α is 0.
+        alpha: Parameter of the `"alpha-divergence"`: -1 is the Kullback-Leibler divergence of a
+            shape from a centre, and 1 the same with the two exchanged. Between these the divergence
+            is bounded: groups that are far apart are all about equally far, and another partition
+            may have a lower loss.
+        variances: What has its own variances: one variance for all landmarks (`"isotropic"`), one
+            for every landmark and coordinate, or the latter for every cluster.
+        covariances: Whether the coordinates of a landmark vary independently or jointly.
+        shape_variances: Which variances a shape has in Type II: those of its `"own"` cluster, as in
+            the paper, or of the `"candidate"` that it is compared with.
+        norm: Whether the distance of shapes is the sum of the distances of their landmarks (`"l1"`)
+            or the root of the sum of their squares (`"l2"`); not used for the likelihood.
+        centres: Means of coordinates, as in the paper, or Fréchet means: the Gaussians that
+            minimise the squared distances to those of the shapes. For a Wasserstein distance and
+            for the likelihood the two are the same.
+        registration: What is removed first: scale, rotation and place; rotation and place; or
+            nothing. The coordinates of registered shapes lie along the principal axes of their
+            mean.
+        reflection: Whether mirrored shapes count as the same.
+        seeding: How runs start: with shapes assigned at random (as in the paper), or by k-means++.
+        prior: Used only with `"per_cluster"`: a cluster's variances are shrunk towards those within
+            all clusters, as if this many more shapes had them. None uses 0 for distances, as in the
+            paper, and the number of dimensions plus two for the likelihood, which a cluster of one
+            shape would otherwise make infinite. The prior is not part of the loss.
+        min_variance: The lowest variance allowed, as a fraction of the mean variance of all shapes.
+        published: The paper's Type II algorithm, with one run from a random assignment. The paper
+            has no minimum variance, and does not say how many runs it makes or whether registration
+            removes scale: here it is one run, and scale is removed. `variances="per_landmark"` is
+            Type I (dd1, or dw with `distance="wasserstein"`), and `"isotropic"` its isotropic
+            Gaussians (dr).
 
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Eqs. 13 and 14
@@ -140,7 +143,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
     }
 
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
+        """Refuses invalid settings."""
         if self._has_frechet_means and (
             self.covariances == "full" or self.variances == "isotropic"
         ):
@@ -160,7 +163,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
 
     @property
     def registers(self) -> bool:
-        """Whether anything is taken out."""
+        """Whether registration removes anything."""
         return self.registration != "none"
 
     @property
@@ -186,14 +189,14 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         )
 
     def describe(self) -> dict[str, str]:
-        """Names the registration of shapes, and their variances."""
+        """Describes the registration of shapes, and their variances."""
         mirrored = "; mirrored shapes are the same" if self.reflection else ""
         variances = f"{_DESCRIPTIONS[self.variances]}, {_DESCRIPTIONS[self.covariances]}"
         return {"Registration": _DESCRIPTIONS[self.registration] + mirrored, "Variances": variances}
 
     @property
     def _has_frechet_means(self) -> bool:
-        """Whether centres are other than means of coordinates."""
+        """Whether centres are something other than means of coordinates."""
         return self.centres == "frechet" and self.distance == "fisher-rao"
 
     def dissimilarity(self) -> AbstractDissimilarity:
@@ -205,7 +208,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return LandmarkDistance(between, norm=self.norm)
 
     def aligner(self) -> AbstractAligner:
-        """Aligns nothing; in Type II shapes carry the variances of their clusters."""
+        """Aligns nothing; in Type II, shapes carry the variances of their clusters."""
         type_two = self.variances == "per_cluster" and self.distance != "likelihood"
         return ClusterVariances() if type_two and self.shape_variances == "own" else NoAlignment()
 
@@ -223,7 +226,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
             weight: How much each counts, or None for all alike.
 
         Returns:
-            What clusters begin with.
+            The variances that clusters start with.
         """
         full, alike = self.covariances == "full", self.variances == "isotropic"
         return covariance_about(
@@ -250,7 +253,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
             covariance,
             self.floor(covariance),
             variances=self.variances,
-            # The likelihood of a common variance is greatest at that within clusters.
+            # The maximum likelihood estimate of a common variance is the one within clusters.
             pooling="within" if of_points else "total",
             prior=prior,
         )
@@ -270,7 +273,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return self.min_variance * jnp.mean(own)
 
     def solver(self, reference: Float[Array, "landmarks dims"], covariance: Covariance) -> Lloyd:
-        """The composition; it may be traced, so that many data sets are one `jax.vmap`.
+        """The composition; traceable, so that one `jax.vmap` can fit many data sets.
 
         Args:
             reference: The mean of all shapes.
@@ -304,8 +307,8 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return (self._register, problem)
 
     def _register(self, data: Data) -> tuple[Data, dict[str, np.ndarray]]:
-        """Shapes laid on their mean, and the variances about it."""
-        # They are small, and registered to each other.
+        """Registers shapes to their mean, and computes the variances about it."""
+        # Shapes are small, and are registered to each other.
         array = data.all_samples
         weight = None if data.weight is None else data.all_weights
         if len(array) == 1:
@@ -319,7 +322,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         reference = jnp.asarray(consensus)
         each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
         variances = self.initial_covariance(jnp.asarray(registered), reference, each)
-        # What rounding alone leaves between copies of one shape is no spread.
+        # Differences that rounding alone leaves between copies of one shape do not count as spread.
         rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
         if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
             raise ValueError("all shapes are the same once they are registered; give others")
@@ -337,7 +340,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return self.aligner().working_copies(self.num_clusters) + 2 * self.num_clusters
 
     def finished(self, outcome: Outcome) -> Outcome:
-        """Takes the registration for params, and counts the variances at the floor."""
+        """Stores the registration as params, and counts the variances at the floor."""
         extras = dict(outcome.extras)
         params, converged = (extras.pop(n) for n in ("registration", "registration_converged"))
         floor = float(self.floor(jnp.asarray(extras["variances"])))
@@ -360,17 +363,17 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return state_template(solver, sample, self.num_clusters, ()).learned
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
-        """Registers shapes to the mean of those fitted, and assigns them to the nearest centre.
+        """Registers shapes to the mean of the fitted ones, and assigns them to the nearest centre.
 
-        A new shape is in no cluster yet, so that it carries the variances of each centre that it
-        is compared to.
+        A new shape is not in a cluster yet, so it carries the variances of each centre that it is
+        compared with.
         """
         registered, params, solver = self._registered(outcome, data)
         assignment = assign_samples(solver, outcome.learned, registered, callback=callback)
         return dataclasses.replace(assignment, params=data.allgather(params))
 
     def _registered(self, outcome: Outcome, data: Data) -> tuple[Data, np.ndarray, Lloyd]:
-        """New shapes registered to the mean of those fitted, how, and what compares them."""
+        """New shapes registered to the fitted mean, their params, and the solver for them."""
         consensus, origin = (np.asarray(outcome.extras[n]) for n in ("consensus", "origin"))
         registered, params = register_to(
             data.samples, consensus, origin, self.registration, self.reflection
@@ -380,7 +383,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         return dataclasses.replace(data, samples=registered), params, solver
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
-        """The solver with the variances of the fit, and shapes registered as by `assign`."""
+        """The solver with the variances of the fit, and shapes registered as in `assign`."""
         registered, _, solver = self._registered(outcome, data)
         return solver, registered
 

@@ -44,17 +44,17 @@ from diffclust.solvers import (
 from diffclust.types import Key
 
 _KEYS_JUDGED = 5
-"""Keys with which frames are judged; the median counts."""
+"""Number of keys with which frames are judged; the median is used."""
 
 
 class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
-    """A normalised cut of the mean of graphs, each without so many leading principal directions.
+    """A normalised cut of the mean of graphs with different numbers of removed directions.
 
     Attributes:
-        num_removed: How many leading principal directions are removed, in each of several spaces
-            in which neighbours are sought. Where it is not given, 0 for up to 4 clusters,
-            0 to 3 for up to 7, 1 to 4 for more: where clusters are few, the leading directions are
-            what tells them apart.
+        num_removed: How many leading principal directions are removed, in each of the spaces in
+            which neighbours are found. If not given, 0 for up to 4 clusters, 0 to 3 for up to 7,
+            and 1 to 4 for more: with few clusters, the leading directions are what distinguishes
+            them.
     """
 
     num_removed: tuple[int, ...] | None = eqx.field(
@@ -68,12 +68,12 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
 
     @property
     def removed(self) -> tuple[int, ...]:
-        """`num_removed`, or what follows from the number of clusters."""
+        """`num_removed`, or the values for the number of clusters."""
         return removed_for(self.num_clusters) if self.num_removed is None else self.num_removed
 
     @property
     def most_removed(self) -> int:
-        """The greatest of the numbers."""
+        """The largest of the numbers."""
         return max(self.removed)
 
     def resolved(self, given: Data, /) -> AbstractImageModel:
@@ -83,10 +83,10 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     def neighbours(
         self, coordinates: np.ndarray, *, data: Data | None = None, callback: Callback = ignore
     ) -> tuple[Neighbours, ...]:
-        """The nearest samples in scattering space, of near-duplicates one at most.
+        """The nearest samples in scattering space, with at most one of several near-duplicates.
 
         Args:
-            coordinates: Coordinates along principal directions, leading first.
+            coordinates: Coordinates along principal directions, leading ones first.
             data: The samples, whose devices share the work; None for one device.
             callback: Called after every chunk.
 
@@ -101,7 +101,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
     def neighbours_of_new(
         self, outcome: Outcome, data: Data, callback: Callback = ignore
     ) -> Sequence[Neighbours]:
-        """In scattering space, of each view."""
+        """Neighbours in scattering space, for each view."""
         near: list[Neighbours] = []
         for end, view in self.views.items():
             coordinates = view.coordinates_of(outcome, data, callback, end)
@@ -111,7 +111,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         return near
 
     def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """The directions, and with a graph of all samples their coordinates."""
+        """The directions and, with a graph of all samples, their coordinates."""
         extras = super().extras(context)
         if "neighbours" in context.results:
             extras |= self.of_views(context, ["coordinates"])
@@ -121,7 +121,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         """The stage of a fit that finds the nearest samples in scattering space.
 
         Args:
-            context: What the stage is given.
+            context: The input of the stage.
 
         Returns:
             The arrays of the neighbours, for each of the views.
@@ -134,26 +134,28 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
 Affinity = Literal["auto", "graph", "representatives"]
 
 _MOST_IN_GRAPH = 100_000
-"""Samples up to which every one is compared with every other; a minute or two on two cores."""
+"""Largest number of samples that are all compared with each other; a minute or two on two cores."""
 
 
 class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphModel):
     """PSSC: scattering transform, projection onto the orthogonal complement, normalised cut.
 
-    The default is a graph of all samples, which are registered first: the mean of the self-tuning
-    neighbour graphs for several numbers of removed directions and of neighbours, since single ones
-    are unsteady. The paper's own:
-    `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
+    By default, samples are registered first and all are used in the graph: it is the mean of the
+        self-tuning neighbour graphs for several numbers of removed directions and of neighbours, as
+        single graphs are unstable. For the paper's own settings use
+        `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
 
     Attributes:
-        affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC) with
-            a few, for any number of samples; `"auto"` takes the graph up to 100,000 samples.
-        num_representatives: Samples that represent all, with `"representatives"` (U-SPEC's p).
-        num_candidates: How many samples, drawn at random, the representatives are found among, as
-            their k-means centres.
-        relative: Whether coefficients are taken relative to an image's contrast, without its mean
-            colours; for photographs on several grounds or in changing light. Where it is not given
-            and the ground is kept, the graphs with and without are averaged.
+        affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC)
+            compares them with a few, for any number of samples; `"auto"` uses the graph for up to
+            100,000 samples.
+        num_representatives: Number of samples that represent all, with `"representatives"`
+            (U-SPEC's p).
+        num_candidates: Number of randomly drawn samples whose k-means centres are the
+            representatives.
+        relative: Whether coefficients are divided by an image's contrast, without its mean colours;
+            for photographs on several grounds or in changing light. If not given and the ground is
+            kept, the graphs with and without this are averaged.
         published: PCA to 1,000 directions, n = 2, U-SPEC with k = 5.
 
     References:
@@ -179,24 +181,24 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
 
     @property
     def views(self) -> Mapping[str, AbstractScatteringModel]:
-        """The views of images: two where the ground is kept, unless `relative` was given."""
+        """The views of images: two if the ground is kept, unless `relative` was given."""
         if self.relative is not None or self.ground != "keep":
             return {"": self}
         return {"": self, "_relative": dataclasses.replace(self, relative=True)}
 
     def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
-        """The model with its frame, ground and numbers; with representatives it has one view."""
+        """The model with its frame, ground and numbers; one view with representatives."""
         model = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
         single = self.relative is None and self.by_representatives(given.num_weighed)
         return dataclasses.replace(model, relative=False) if single else model
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """Whether coefficients were relative, too."""
+        """Adds whether coefficients were relative."""
         both = "both, averaged" if len(self.views) > 1 else False
         return {**super().automatic_settings(description), "relative": both}
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:
-        """Neighbours of all samples and the mean graph's cut, or U-SPEC."""
+        """Neighbours of all samples and the cut of the mean graph, or U-SPEC."""
         if self.by_representatives(description.num_samples):
             near = (
                 FitStage(f"representatives_{n}", functools.partial(self._representatives, n))
@@ -206,7 +208,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         return FitStage("neighbours", self.neighbours_stage), FitStage("cut", self.cut_stage)
 
     def extend(self, outcome: Outcome, data: Data, callback: Callback) -> Extension:
-        """By affinities to the samples or representatives of the fit."""
+        """Assigns samples by their affinities to the samples or representatives of the fit."""
         stored = outcome.extras
         if "coordinates" in stored:
             return super().extend(outcome, data, callback)
@@ -220,16 +222,16 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         return nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
     def more_neighbours(self, numbers: tuple[int, ...], context: Context) -> Sequence[Neighbours]:
-        """They are sought again."""
+        """Searches for neighbours again."""
         denser = dataclasses.replace(self, num_neighbours=numbers)
         return neighbours_of(denser.neighbours_stage(context))
 
     def num_compared(self, count: int) -> int:
-        """Counts the neighbours that the largest graph needs; 0 with representatives."""
+        """The number of neighbours that the largest graph needs; 0 with representatives."""
         return 0 if self.by_representatives(count) else max(self.neighbour_numbers)
 
     def by_representatives(self, count: int) -> bool:
-        """Whether samples are compared with a few representatives, and not with each other.
+        """Whether samples are compared with a few representatives instead of with each other.
 
         Args:
             count: Number of samples.
@@ -248,7 +250,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         )
 
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
-        """Representatives in the space without the leading directions, and who is near them."""
+        """Representatives in the space without the leading directions, and samples near them."""
         coordinates, key = context.results["features"]["coordinates"], context.key
         shared = {"data": context.data, "callback": context.callback}
         return self.near_representatives(coordinates, removed, split_key(key, 2, 0), **shared)
@@ -262,12 +264,12 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         data: Data | None = None,
         callback: Callback = ignore,
     ) -> dict[str, np.ndarray]:
-        """Representatives in the space without the leading directions, and who is near them.
+        """Representatives in the space without the leading directions, and samples near them.
 
         Args:
-            coordinates: Coordinates along principal directions, leading first.
+            coordinates: Coordinates along principal directions, leading ones first.
             removed: How many leading directions are left out.
-            key: Draws the candidates.
+            key: Random key that draws the candidates.
             data: The samples, whose devices share the work; None for one device.
             callback: Called after every chunk.
 
@@ -298,13 +300,14 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         *,
         weight: Float[np.ndarray, " n"] | None = None,
     ) -> FeatureClustering:
-        """U-SPEC; for several numbers of removed directions with representatives in each space.
+        """U-SPEC, with representatives for each number of removed directions.
 
-        A sample's affinities count its weight; representatives do not depend on weights.
+        A sample's affinities are multiplied by its weight; representatives do not depend on
+        weights.
 
         Args:
-            near: What `near_representatives` gives for each of `removed`.
-            key: Seeds the k-means.
+            near: The results of `near_representatives` for each of `removed`.
+            key: Random key of the k-means.
             weight: Positive weights of the samples, or None for ones.
 
         Returns:
@@ -343,16 +346,16 @@ def _side_by_side(graphs: Sequence[Graph]) -> Graph:
 def stability_of_frame(
     model: AbstractImageModel, register: Register, ground: Ground, images: np.ndarray
 ) -> float:
-    """How steady PSSC's clusters of some images are in a frame; nothing is aligned.
+    """The stability of PSSC's clusters of some images in a frame; nothing is aligned.
 
     Args:
-        model: The model that is to be fitted.
-        register: What is evened out.
-        ground: What is taken for the things in an image.
+        model: The model to be fitted.
+        register: What is normalised.
+        ground: What counts as the object in an image.
         images: The images.
 
     Returns:
-        The median of its stability over five keys.
+        The median stability over five keys.
     """
     judge = ProjectedScatteringSpectralClustering(
         model.num_clusters,

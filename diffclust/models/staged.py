@@ -1,4 +1,4 @@
-"""Models that find clusters in stages, and then what their samples have in common."""
+"""Models that find clusters in stages, then compute prototypes of the samples in each."""
 
 import abc
 import dataclasses
@@ -39,14 +39,14 @@ _POINTS = tuple(field.name for field in dataclasses.fields(PointClusters))
 
 
 def reporter(callback: Callback, *stage: str) -> Callable[..., None]:
-    """A report of chunks that calls a callback.
+    """Makes a function that reports chunks to a callback.
 
     Args:
         callback: Called after every chunk.
-        *stage: Name of the stage, or nothing where the function is given it first.
+        *stage: Name of the stage; if left out, the function takes it as its first argument.
 
     Returns:
-        A function of the chunks done and in all.
+        A function of the number of chunks done and the total.
     """
     return functools.partial(_report, callback, *stage)
 
@@ -56,7 +56,7 @@ def _report(callback: Callback, stage: str, done: int, total: int) -> None:
 
 
 Extension = tuple[PointClusters, np.ndarray | None]
-"""Where new samples belong, and how poorly they conform, where the distances do not say it."""
+"""The clusters of new samples, and their nonconformity if it differs from the distances."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +65,8 @@ class FeatureClustering:
 
     Attributes:
         points: The assignment of samples to centres.
-        loss: What was minimised.
-        extras: What assigning new samples needs, by name.
+        loss: The minimised value.
+        extras: Arrays that are needed to assign new samples, by name.
         figures: Further numbers, by name.
     """
 
@@ -86,7 +86,7 @@ class FeatureClustering:
         """A clustering from its arrays.
 
         Args:
-            arrays: As `arrays` gives them.
+            arrays: As returned by `arrays`.
 
         Returns:
             The clustering.
@@ -99,41 +99,41 @@ class FeatureClustering:
 
 
 class AbstractStagedModel(AbstractModel):
-    """Clusters that are found in stages: in a space of features, or in a graph.
+    """Clusters that are found in stages: in a feature space, or in a graph.
 
-    It has no prototypes of its own. Those it offers are the means of the samples of each cluster,
-    aligned as its `alignment_model` aligns them.
+    The model does not fit prototypes. Those it returns are the means of the samples in each
+    cluster, aligned as by its `alignment_model`.
 
     Attributes:
-        num_restarts: Runs of the last step's k-means, of which the one of least loss is kept.
+        num_restarts: Runs of k-means in the last step; the one with the lowest loss is kept.
     """
 
     num_restarts: int = eqx.field(static=True, default=4, kw_only=True)
 
     @property
     def views(self) -> Mapping[str, Any]:
-        """Models of one kind of features each, by what the names of their arrays end in."""
+        """Models of one kind of features each, by the suffix of the names of their arrays."""
         return {"": self}
 
     def num_features(self, sample_shape: tuple[int, ...]) -> int:
         """The number of features of a sample.
 
         Args:
-            sample_shape: Its shape.
+            sample_shape: Shape of a sample.
 
         Returns:
-            Their number; 0, by default, where samples have none.
+            The number; by default 0, for samples without features.
         """
         return 0
 
     def num_compared(self, count: int) -> int:
-        """The number of neighbours that are found by comparing a sample's features with all others.
+        """The number of neighbours found by comparing a sample's features with those of all others.
 
         Args:
             count: Number of samples.
 
         Returns:
-            Their number; 0 where features are not compared with each other.
+            The number; 0 if features are not compared with each other.
         """
         return 0
 
@@ -143,15 +143,15 @@ class AbstractStagedModel(AbstractModel):
 
     @property
     def has_unit_norm(self) -> bool:
-        """As prototypes of the model that aligns have."""
+        """Whether the prototypes of the alignment model have unit norm."""
         return self.alignment_model().has_unit_norm
 
     @abc.abstractmethod
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
-        """The stages that find the clusters; the last gives the arrays of a `FeatureClustering`.
+        """The stages that find the clusters; the last returns the arrays of a `FeatureClustering`.
 
         Args:
-            description: What is known of the samples.
+            description: What is known about the samples.
         """
 
     @abc.abstractmethod
@@ -164,12 +164,12 @@ class AbstractStagedModel(AbstractModel):
             callback: Called after every chunk.
 
         Returns:
-            The assignment to centres, and the nonconformity, None where distances say it.
+            The assignment to centres, and the nonconformity; None if that is the distance.
         """
 
     @abc.abstractmethod
     def extras(self, context: Context) -> dict[str, np.ndarray]:
-        """Returns what a fit keeps for new samples beside the clustering.
+        """Returns what a fit keeps for new samples, in addition to the clustering.
 
         Args:
             context: The results of all stages.
@@ -179,7 +179,7 @@ class AbstractStagedModel(AbstractModel):
         """
 
     def data_in_prototype_frame(self, data: Data) -> Data:
-        """Prepared samples in the frame that prototypes are in.
+        """Prepared samples in the frame of the prototypes.
 
         Args:
             data: The samples.
@@ -231,7 +231,7 @@ class AbstractStagedModel(AbstractModel):
         return (StagedProblem((*grouping, *last_stages), outcome),)
 
     def working_copies(self, description: Description) -> int:
-        """Returns the copies that the alignment to prototypes needs."""
+        """The number of copies that the alignment to prototypes needs."""
         return self.alignment_model().working_copies(description)
 
     def template(self, sample: PyTree) -> Learned:

@@ -1,4 +1,4 @@
-"""What all models trained by gradient steps share: how they begin, and what assigns in the end."""
+"""What all models trained by gradient steps share: initialisation and the final assignment."""
 
 import abc
 import dataclasses
@@ -20,24 +20,25 @@ from diffclust.solvers import GradientEM, GradientPlan, GradientProblem, Outcome
 from diffclust.types import Key
 
 _BLOCK = 1024
-"""Samples that are summed at once."""
+"""Number of samples that are summed at once."""
 
 
 class AbstractTrainedModel(AbstractModel):
     """A clustering that is trained by gradient steps on batches of samples.
 
     Attributes:
-        training: How it is trained.
+        training: Settings of the training.
     """
 
     training: Training = eqx.field(default=Training(), kw_only=True)
 
     @abc.abstractmethod
     def init(self, prototypes: PyTree, /, key: Key) -> Learned:
-        """Initialises what is learned, before the first step.
+        """Initialises the learned arrays before the first step.
 
         Args:
-            prototypes: A sample for each cluster, or what a fit is given to start from.
+            prototypes: A sample for each cluster, or the prototypes that a fit is given to start
+                from.
             key: Random key.
 
         Returns:
@@ -46,7 +47,7 @@ class AbstractTrainedModel(AbstractModel):
 
     @abc.abstractmethod
     def solvers(self, sample: PyTree) -> tuple[GradientEM, ...]:
-        """The solvers that the phases of a plan name by number.
+        """The solvers to which the phases of a plan refer by number.
 
         Args:
             sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
@@ -54,7 +55,7 @@ class AbstractTrainedModel(AbstractModel):
 
     @abc.abstractmethod
     def assigning_solver(self, sample: PyTree) -> GradientEM:
-        """The solver that assigns samples in the end.
+        """The solver of the final assignment.
 
         Args:
             sample: Shape and dtype of one sample, as `jax.ShapeDtypeStruct`s.
@@ -65,7 +66,7 @@ class AbstractTrainedModel(AbstractModel):
         """The phases of training."""
 
     def automatic_settings(self, description: Description) -> dict[str, Any]:
-        """The batch, the steps of each phase, and when small clusters are refilled."""
+        """The batch size, the steps of each phase, and when small clusters are refilled."""
         plan = self.training_plan(description)
         steps = tuple(phase.steps for phase in plan.phases)
         return {"batch_size": plan.batch_size, "steps": steps, "refill_every": plan.window}
@@ -86,7 +87,7 @@ class AbstractTrainedModel(AbstractModel):
         return (problem,)
 
     def _init_learned(self, start: Start, data: Data, key: Key) -> Learned:
-        """Initialises what is learned in a restart, from random samples or what was given."""
+        """Initialises the learned arrays of a restart, from random samples or a given start."""
         count = self.num_clusters
         if start is None:
             weighted = np.flatnonzero(data.all_weights > 0)
@@ -109,22 +110,22 @@ class AbstractTrainedModel(AbstractModel):
         return data.broadcast(self.init(first, jax.random.fold_in(key, 1)))
 
     def working_copies(self, description: Description) -> int:
-        """Returns the copies that the aligner of the final assignment needs."""
+        """The number of copies that the aligner of the final assignment needs."""
         aligner = self.assigning_solver(description.sample).aligner
         return aligner.working_copies(self.num_clusters)
 
     def state_bytes(self, shape: tuple[int, ...]) -> int:
-        """The samples on the device, their memory, and all that is learned."""
+        """The samples on the device, what is remembered of them, and all that is learned."""
         sample = jax.ShapeDtypeStruct(shape[1:], jnp.float32)
         learned = jax.eval_shape(lambda: jax.tree.leaves(self.template(sample)))
         weights = sum(4 * leaf.size for leaf in learned if hasattr(leaf, "size"))
         row = self.assigning_solver(sample).memory_bytes(self.num_clusters)
-        # Responsibilities and scores of the final assignment are on the host as well.
+        # Responsibilities and scores of the final assignment are also on the host.
         each = 8 * math.prod(shape[1:]) + 2 * row + 24 * self.num_clusters
         return shape[0] * each + 6 * weights
 
     def template(self, sample: PyTree) -> Learned:
-        """Returns what is learned, as it is before the first step."""
+        """Returns the learned arrays as they are before the first step."""
 
         def zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
             return jnp.zeros((self.num_clusters, *leaf.shape), leaf.dtype)
@@ -139,9 +140,9 @@ class AbstractTrainedModel(AbstractModel):
 def _sums(
     samples: Any, groups: np.ndarray, weight: Float[np.ndarray, " n"], clusters: int
 ) -> Float[np.ndarray, "2 clusters ..."]:
-    """Each cluster's weighted sums of values that are not missing, and of their weights.
+    """Each cluster's weighted sums of the values that are not missing, and of their weights.
 
-    In double precision; few samples are looked at at once.
+    Computed in double precision, a few samples at a time.
     """
     sums = np.zeros((2, clusters, *samples.shape[1:]))
     for start in range(0, len(groups), _BLOCK):

@@ -1,4 +1,4 @@
-"""What is learned of the clusters, and how aligned samples are averaged into prototypes.
+"""What is learned about the clusters, and how aligned samples are averaged into prototypes.
 
 `Learned` is the one tree that a solver updates. A prototype family turns sums over aligned samples
 into prototypes, so that nothing ever stores all aligned samples.

@@ -1,4 +1,4 @@
-"""What is learned of the clusters, and what every prototype family offers."""
+"""The learned state of the clusters, and the interface of prototype families."""
 
 import abc
 from typing import Any
@@ -20,14 +20,14 @@ Covariance = Array
 
 
 class GaussianImages(eqx.Module):
-    """Prototypes of a Gaussian mixture: a mean image, and how much each pixel strays from it.
+    """Prototypes of a Gaussian mixture: a mean image, and a deviation for each pixel.
 
-    Any deviations will do, of either sign: their squares are the variances, so that gradient steps
-    need no constraint.
+    Deviations may have either sign: their squares are the variances, so gradient steps need no
+        constraint.
 
     Attributes:
         mean: The means.
-        deviation: Roots of the variances.
+        deviation: Deviations, whose squares are the variances.
     """
 
     mean: Float[Array, "*clusters height width channels"]
@@ -45,8 +45,8 @@ class LandmarkGaussians(eqx.Module):
 
     Attributes:
         centre: The Gaussians, with a leading axis of landmarks.
-        covariance: The variances or covariances that a shape of this cluster carries; those of the
-            centre, unless that is a Fréchet mean of its Gaussians.
+        covariance: The variances or covariances that a shape of this cluster carries; equal to
+            those of the centre, unless the centre is a Fréchet mean of the shapes' Gaussians.
     """
 
     centre: DiagonalGaussian | Gaussian
@@ -54,13 +54,13 @@ class LandmarkGaussians(eqx.Module):
 
 
 def exemplar_of(prototype: PyTree) -> Any:
-    """The sample that a prototype stands for: an image, or landmarks; of Gaussians, the mean.
+    """The sample that a prototype stands for: an image, or landmarks; for Gaussians, the mean.
 
     Args:
         prototype: An image, `GaussianImages` or `LandmarkGaussians`, with any leading axes.
 
     Returns:
-        The image or the landmarks, an array as the prototype's are: of JAX's or of NumPy's.
+        The image or the landmarks, a JAX or NumPy array like those of the prototype.
     """
     if isinstance(prototype, GaussianImages):
         return prototype.mean
@@ -68,12 +68,12 @@ def exemplar_of(prototype: PyTree) -> Any:
 
 
 class Clusters(eqx.Module):
-    """All that belongs to each cluster; every leaf has a leading cluster axis.
+    """Everything that belongs to single clusters; every leaf has a leading cluster axis.
 
     Attributes:
         prototype: The prototypes, a tree with the structure of a sample.
         penalty: Weights of the deformation penalties, `(clusters, terms)`.
-        predictor: Whatever predicts alignments onto each cluster, or None.
+        predictor: What predicts alignments onto each cluster, or None.
     """
 
     prototype: PyTree
@@ -91,7 +91,7 @@ class Clusters(eqx.Module):
 
     @eqx.filter_jit
     def take(self, index: Array) -> "Clusters":
-        """The clusters at the given indices, every leaf alike.
+        """The clusters at the given indices, taken from every leaf.
 
         Args:
             index: Integer indices of any shape.
@@ -106,10 +106,10 @@ class Learned(eqx.Module):
     """Everything that a fit learns.
 
     Attributes:
-        clusters: What belongs to one cluster each.
-        shared: What all clusters have in common (a backbone, a common variance), or None.
-        objective: What the objective learns (mixture logits), leaves with a leading cluster axis,
-            or None.
+        clusters: Everything that belongs to single clusters.
+        shared: What all clusters share (a backbone, a common variance), or None.
+        objective: What the objective learns (mixture logits), with a leading cluster axis in every
+            leaf, or None.
     """
 
     clusters: Clusters
@@ -118,13 +118,13 @@ class Learned(eqx.Module):
 
 
 class AbstractPrototypeFamily(eqx.Module):
-    """A family of prototypes: how they are computed from the samples that were aligned to them.
+    """A family of prototypes: how they are computed from the samples aligned to them.
 
     Attributes:
-        is_additive: Whether a sample adds the same to the sums of a cluster whatever its prototype
-            is.
-        descends: Whether new prototypes are meant to lower the loss. A run stops where it rises
-            all the same; `diffclust.testing.check_family` tells whether a family descends for an
+        is_additive: Whether a sample's contribution to the sums of a cluster does not depend on the
+            cluster's prototype.
+        descends: Whether new prototypes are meant to lower the loss. A run stops if the loss rises
+            nevertheless; `diffclust.testing.check_family` checks whether a family descends for an
             energy.
     """
 
@@ -133,11 +133,11 @@ class AbstractPrototypeFamily(eqx.Module):
 
     @property
     def initial_family(self) -> "AbstractPrototypeFamily":
-        """The family whose prototypes a run starts with: itself, unless updates go on from them."""
+        """The family of a run's first prototypes; by default the family itself."""
         return self
 
     def init(self, sample: PyTree) -> PyTree:
-        """The prototype of a new cluster of one sample.
+        """The prototype of a new cluster with a single sample.
 
         Args:
             sample: One sample, scaled.
@@ -162,7 +162,7 @@ class AbstractPrototypeFamily(eqx.Module):
             pixel_weight: Pixel weights `(n, height, width, 1)`, or None for uniform ones.
             membership: How much of each sample belongs to each cluster.
             prototypes: The prototypes that the samples were aligned to, with a leading cluster
-                axis; a family that is additive does not look at them.
+                axis; an additive family ignores them.
 
         Returns:
             A tree with a leading cluster axis.
@@ -170,11 +170,11 @@ class AbstractPrototypeFamily(eqx.Module):
 
     @abc.abstractmethod
     def update(self, statistics: PyTree, previous: PyTree) -> PyTree:
-        """The prototypes that minimise the distortion of the samples summed.
+        """The prototypes that minimise the distortion of the summed samples.
 
         Args:
             statistics: Sums over all samples.
-            previous: The prototypes so far, kept where a cluster is empty.
+            previous: The current prototypes, which are kept for empty clusters.
 
         Returns:
             New prototypes.
@@ -182,17 +182,17 @@ class AbstractPrototypeFamily(eqx.Module):
 
     @property
     def removes_scale(self) -> bool:
-        """Whether `normalise` removes the scale of samples; by default where it is overridden."""
+        """Whether `normalise` removes the scale of samples; by default, if it is overridden."""
         return type(self).normalise is not AbstractPrototypeFamily.normalise
 
     def normalise(self, sample: PyTree) -> PyTree:
-        """Brings a sample, or a seed for a prototype, to the scale the family works on.
+        """Brings a sample, or a seed for a prototype, to the scale that the family works on.
 
         Args:
             sample: One sample.
 
         Returns:
-            The sample, scaled; by default as it is.
+            The scaled sample; by default unchanged.
         """
         return sample
 
@@ -213,11 +213,11 @@ def weighted_sums(
 
 
 def column(values: Array, ndim: int) -> Array:
-    """Reshapes one value a cluster so that it broadcasts against arrays of a cluster.
+    """Reshapes one value per cluster so that it broadcasts against the clusters' arrays.
 
     Args:
-        values: One value a cluster.
-        ndim: Number of axes wanted.
+        values: One value per cluster.
+        ndim: Required number of axes.
 
     Returns:
         The values, of shape `(clusters, 1, ...)`.

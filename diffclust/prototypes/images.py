@@ -31,13 +31,13 @@ def _keep_empty(new: Array, previous: Array, count: Float[Array, " clusters"]) -
 
 
 class AbstractSummedImages(AbstractPrototypeFamily):
-    """Prototypes that follow from the sums of the aligned samples alone."""
+    """Prototypes that depend only on the sums of the aligned samples."""
 
     is_additive: ClassVar[bool] = True
     descends: ClassVar[bool] = True
 
     def init(self, sample: Array) -> Array:
-        """The sample, zero where it is NaN."""
+        """The sample, with NaN replaced by zero."""
         return jnp.where(jnp.isnan(sample), 0.0, sample)
 
     def statistics(
@@ -58,7 +58,7 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     def update(self, statistics: Sums, previous: Array) -> Array:
         """By default the means."""
         weight = statistics.weight
-        # Where nothing weighs anything, the gradient is zero and not NaN.
+        # If all weights are zero, the gradient is zero and not NaN.
         mean = statistics.image / jnp.where(weight > 0, weight, 1.0)
         return _keep_empty(mean, previous, statistics.count)
 
@@ -74,9 +74,9 @@ class MeanImages(AbstractSummedImages):
 class UnitNormImages(AbstractSummedImages):
     """The minimiser of the distortion among images of unit norm (Eq. 2's constraint).
 
-    With uniform pixel weights that is the mean divided by its norm. With weights W and weighted
-    sums S it is S / (W + λ), λ being the root of its unit norm. Samples are scaled to unit norm
-    too: otherwise pushing everything off the canvas would cost the least.
+    With uniform pixel weights this is the mean divided by its norm. With weights W and weighted
+    sums S it is S / (W + λ), where λ is the root at which the norm is one. Samples are also scaled
+    to unit norm: otherwise moving everything off the canvas would cost the least.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 and 7.
@@ -92,19 +92,19 @@ class UnitNormImages(AbstractSummedImages):
 
 
 class MeanSeries(AbstractSummedImages):
-    """The mean of aligned series of unit norm; NaN marks what was not seen."""
+    """The mean of aligned series of unit norm; NaN marks missing values."""
 
     def normalise(self, sample: Array) -> Array:
-        """Divides by the norm of what was seen."""
+        """Divides by the norm of the observed values."""
         return _of_unit_norm(sample, jnp.nansum)
 
 
 def _of_unit_norm(sample: Array, total: Callable[[Array], Array]) -> Array:
-    """Divides by the root of summed squares, whether or not the float's range holds these."""
+    """Divides by the root of the sum of squares, even if that leaves the float's range."""
     squared = total(sample**2)
     root = float(jnp.finfo(sample.dtype).max) ** 0.5
     is_held = (squared > 1 / root) & (squared < root)
-    # Times a power of two no digit changes.
+    # Multiplication by a power of two changes no digit.
     exponent = jnp.frexp(jax.lax.stop_gradient(jnp.nanmax(jnp.abs(sample))))[1]
     most = jnp.finfo(sample.dtype).maxexp - 2
     scaled = sample * jnp.ldexp(jnp.ones_like(sample[:1]), -jnp.clip(exponent, -most, most))
@@ -116,7 +116,7 @@ def _of_unit_norm(sample: Array, total: Callable[[Array], Array]) -> Array:
 
 
 def _divide_by_root(array: Array, squared: Scalar) -> Array:
-    """Divides by the root of a square; not by that of zero, which has no slope."""
+    """Divides by the square root of a number; leaves the array unchanged if that is zero."""
     return array / jnp.sqrt(jnp.where(squared > 0, squared, 1.0))
 
 
@@ -125,12 +125,13 @@ def _unit_norm_minimiser(
 ) -> Float[Array, "*size channels"]:
     """Minimises Σ W c² - 2 S c over ‖c‖ = 1, by bisection on the multiplier λ.
 
-    With μ = λ + min W, ‖S / (W - min W + μ)‖ falls in μ from above 1 to below it on the bracket
-    [‖S‖ - (max W - min W), ‖S‖], whose ends meet where the weights are uniform. It may stay below
-    1 down to μ = 0: then what is missing of the norm costs least where the weight is least.
-    Pixels that weigh nothing stay zero.
+    With μ = λ + min W, ‖S / (W - min W + μ)‖ decreases in μ, from above 1 to below it on the
+    bracket [‖S‖ - (max W - min W), ‖S‖], whose ends coincide if the weights are uniform. It may
+    stay below 1 down to μ = 0: then the rest of the norm costs least where the weight is lowest.
+    Pixels of weight zero stay zero.
     """
-    # A common factor changes nothing; by a power of two squares stay within the float's range.
+    # A common factor changes nothing; scaling by a power of two keeps squares within the float's
+    # range.
     exponent = jnp.frexp(jax.lax.stop_gradient(jnp.max(weight)))[1]
     most = jnp.finfo(weight.dtype).maxexp - 2
     factor = jnp.ldexp(jnp.ones((), weight.dtype), -jnp.clip(exponent, -most, most))
@@ -151,11 +152,11 @@ def _unit_norm_minimiser(
     bracket = (jnp.maximum(norm - jnp.max(excess), 0.0), norm)
     low, high = jax.lax.stop_gradient(jax.lax.fori_loop(0, 40, halve, bracket))
     multiplier = 0.5 * (low + high)
-    # Each step gives it one derivative more.
+    # Each step makes one more derivative right.
     minimiser = solution(_with_slope(_with_slope(multiplier, solution), solution))
     squared = jnp.sum(minimiser**2)
     least = jnp.broadcast_to((excess <= 0) & (weight > 0), total.shape).astype(total.dtype)
-    # Less than rounding explains is missing in earnest; the rest is scaled away.
+    # A deficit larger than rounding is real; a smaller one is scaled away.
     short = squared < 1.0 - 1e-4
     missing = jnp.sqrt(jnp.where(short, 1.0 - squared, 1.0) / jnp.maximum(jnp.sum(least), 1.0))
     filled = jnp.where(short, minimiser + missing * least, minimiser)
@@ -163,7 +164,7 @@ def _unit_norm_minimiser(
 
 
 def _with_slope(multiplier: Scalar, solution: Callable[[Scalar], Array]) -> Scalar:
-    """The multiplier, with one right derivative more by the constraint of unit norm."""
+    """The multiplier with one more right derivative, by the constraint of unit norm."""
 
     def squared(at: Scalar) -> Scalar:
         return jnp.sum(solution(at) ** 2)

@@ -1,4 +1,4 @@
-"""Prototypes of shapes: every landmark is a Gaussian, whose variance is estimated."""
+"""Prototypes of shapes, in which every landmark is a Gaussian with estimated variance."""
 
 from functools import partial
 from typing import ClassVar, Literal
@@ -24,7 +24,7 @@ from diffclust.prototypes.base import (
 from diffclust.types import Landmarks, Scalar, Shapes
 
 Variances = Literal["isotropic", "per_landmark", "per_cluster"]
-"""One for all landmarks; one a landmark and coordinate; one a cluster, landmark and coordinate."""
+"""One for all landmarks; one per landmark and coordinate; one per cluster, landmark, coordinate."""
 
 _UNIT = 2.0**0.5
 
@@ -61,19 +61,19 @@ def gaussians(shape: Float[Array, "*n landmarks dims"], covariance: Covariance) 
 
 @takes_former_settings
 class MeanShapes(AbstractPrototypeFamily):
-    """The mean of a cluster's shapes, and variances by their scatter about it.
+    """The mean of a cluster's shapes, and variances from their scatter about it.
 
     Attributes:
-        reference: A shape near all others, about which sums lose no digits.
-        initial: Variances or covariances of a new cluster. Their rank says which
-            of the two are learned.
-        floor: The least variance; anything below is lifted to it.
-        variances: What has a variance of its own.
+        reference: A shape close to all others; sums relative to it lose no digits.
+        initial: Variances or covariances of a new cluster. Their rank determines which of the two
+            are learned.
+        floor: The minimum variance; anything below is raised to it.
+        variances: What has its own variance.
         pooling: Whether variances that clusters share are those of all shapes about their common
-            mean (`"total"`, the paper's, known before the first pass), or about the means of
-            their clusters (`"within"`).
-        prior: Variances of a cluster are shrunk towards those within all clusters as if so many
-            more of its shapes had them.
+            mean (`"total"`, as in the paper, known before the first pass), or those about the means
+            of their clusters (`"within"`).
+        prior: The variances of a cluster are shrunk towards those within all clusters as if this
+            many more of its shapes had them.
 
     References:
         Gattone et al., On the geodesic distance in shapes K-means clustering, Sec. 4.
@@ -90,7 +90,7 @@ class MeanShapes(AbstractPrototypeFamily):
 
     @property
     def is_full(self) -> bool:
-        """Whether covariances are learned, not variances alone."""
+        """Whether covariances are learned instead of only variances."""
         return self.initial.ndim > self.reference.ndim
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
@@ -110,7 +110,7 @@ class MeanShapes(AbstractPrototypeFamily):
 
     def update(self, statistics: LandmarkSums, previous: LandmarkGaussians) -> LandmarkGaussians:
         filled = statistics.count > 0
-        # Sums that follow moves keep digits of the last shapes to leave.
+        # Sums that are updated by moves keep digits of the last shapes to leave.
         first = jnp.where(column(filled, 3), statistics.first, 0.0)
         mean = first / column(jnp.maximum(statistics.count, 1e-30), 3)
         covariance = self._clipped(self._covariance(statistics, mean))
@@ -147,7 +147,7 @@ class MeanShapes(AbstractPrototypeFamily):
         )
 
     def _clipped(self, covariance: Covariance) -> Covariance:
-        """Variances, or eigenvalues of covariances, that are no less than the floor."""
+        """Variances, or eigenvalues of covariances, clipped to the floor."""
         if not self.is_full:
             return jnp.maximum(covariance, self.floor)
         clipped = partial(symmetric_maximum, bound=self.floor)
@@ -155,14 +155,15 @@ class MeanShapes(AbstractPrototypeFamily):
 
 
 class FrechetSums(eqx.Module):
-    """Sums over the shapes of each cluster, and what pulls at its centre.
+    """Sums over the shapes of each cluster, including the gradients at its centre.
 
     Attributes:
         shapes: Sums from which the variances follow.
         across: Σ of the velocities of the geodesics to the shapes, one half-plane for each
             landmark and coordinate.
         upwards: Σ of their other components.
-        hessian: Σ of what shortens the step; see `diffclust.distances.frechet.hessian_bound`.
+        hessian: Σ of the bounds that shorten the step; see
+            `diffclust.distances.frechet.hessian_bound`.
     """
 
     shapes: LandmarkSums
@@ -174,13 +175,13 @@ class FrechetSums(eqx.Module):
 class FrechetShapes(AbstractPrototypeFamily):
     """Centres that minimise the summed squared Fisher–Rao distances to their shapes' Gaussians.
 
-    Such a mean has no closed form: a pass takes one step of Riemannian gradient descent, which
-    never overshoots, and passes go on until the centres rest too. The shapes carry
-    the variances of their cluster; the centre's own are larger, as means of Gaussians that lie
-    apart are.
+    Such a mean has no closed form. Each pass takes one step of Riemannian gradient descent, which
+    never overshoots, and passes continue until the centres also converge. The shapes carry the
+    variances of their cluster; the centre's own variances are larger, as for any mean of Gaussians
+    that lie apart.
 
     Attributes:
-        means: Gives the variances, and the centres to start with.
+        means: Provides the variances, and the initial centres.
 
     References:
         Gattone et al., shape K-means, Eq. 7 and the last paragraph of Sec. 2; Afsari et al.,
@@ -198,7 +199,7 @@ class FrechetShapes(AbstractPrototypeFamily):
 
     @property
     def initial_family(self) -> MeanShapes:
-        """The means of coordinates."""
+        """Means of coordinates."""
         return self.means
 
     def init(self, sample: Landmarks) -> LandmarkGaussians:
@@ -255,17 +256,17 @@ def covariance_about(
     Args:
         reference: The mean.
         registered: Registered shapes.
-        weight: How much each counts, or None for all alike.
-        full: Whether covariances are wanted.
-        alike: Whether all landmarks and coordinates have one variance.
-        least: The least variance, as a fraction of the mean variance.
+        weight: Weight of each shape, or None for equal weights.
+        full: Whether to return covariances.
+        alike: Whether all landmarks and coordinates share one variance.
+        least: The minimum variance, as a fraction of the mean variance.
 
     Returns:
         Variances or covariances of each landmark.
     """
     moved = registered - reference[None]
     if weight is not None:
-        # Only means of squares follow.
+        # Only means of squares are computed below.
         moved = moved * jnp.sqrt(weight / jnp.mean(weight))[:, None, None]
     floor = least * jnp.mean(moved**2)
     if not full:
@@ -280,14 +281,14 @@ def covariance_about(
 
 
 def num_clipped(covariance: np.ndarray, floor: float) -> int:
-    """The number of variances, or eigenvalues of covariances, that are clipped to the floor.
+    """The number of variances, or of eigenvalues of covariances, that are clipped to the floor.
 
     Args:
         covariance: Variances, or covariance matrices.
-        floor: The least variance.
+        floor: The minimum variance.
 
     Returns:
-        Their number.
+        The number.
     """
     values = np.linalg.eigvalsh(covariance) if covariance.ndim == 4 else covariance
     return int(np.count_nonzero(values <= floor * (1.0 + 1e-3)))

@@ -1,9 +1,9 @@
-"""Registration: closed forms that lay samples on each other before they are clustered.
+"""Registration: closed-form alignment of samples to each other before they are clustered.
 
-`procrustes` lays one configuration of landmarks on another, `generalised_procrustes` many on their
-mean, and `register` does so with shapes on the host, whatever their units. `place`, `slant`,
-`upright`, `ground` and `colour` find what lies between one image and its registered version, and a
-`Frame` takes it out of many.
+`procrustes` aligns one configuration of landmarks to another, `generalised_procrustes` aligns many
+to their mean, and `register` does so for shapes on the host, in any units. `place`, `slant`,
+`upright`, `ground` and `colour` find the difference between an image and its registered version,
+and a `Frame` removes it from many images.
 """
 
 from diffclust.registration.colours import (

@@ -1,8 +1,8 @@
-"""The ground of images and their colours, in closed form: what is left is bright ink on black.
+"""The ground of images and their colours, in closed form: bright ink on black is what remains.
 
-The ground's colour is found from the border, uniform or changing linearly across the image. What is
-found are params of `diffclust.transforms.Colour`: one that takes the ground away, and one that
-mixes what is left, so that pictures can be brought back.
+The ground's colour is found from the border; it may be uniform or change linearly across the image.
+The results are params of `diffclust.transforms.Colour`: one set removes the ground, and one mixes
+the remaining channels, so that pictures can be restored.
 
 References:
     Monnier et al., DTI clustering, App. A (MNIST-color); Pearson (1901), On lines and planes of
@@ -23,49 +23,50 @@ from diffclust.transforms import Colour
 from diffclust.types import Image, Params, Scalar
 
 Ink = Literal["none", "dark", "light", "colour", "keep"]
-"""What the ground is, and so what ink is: nothing is done; ink is brighter than a dark ground;
-darker than a light one; or whatever lies on the main axis of the colours, on the side where there
-is more of it, which makes a grey image. With `"keep"` whatever differs from the ground is ink where
-images are placed, and their colours and ground stay."""
+"""What the ground is, and hence what counts as ink. `"none"`: nothing is done. `"dark"`: whatever
+is brighter than a dark ground. `"light"`: whatever is darker than a light one. `"colour"`: whatever
+lies on the main axis of the colours, on the side with more of it; the image becomes grey. `"keep"`:
+whatever differs from the ground counts as ink for placing images, and their colours and ground are
+kept."""
 
 _NUMBERS = 7
-"""How many of an image's votes are single numbers."""
+"""How many of an image's votes are scalars."""
 
 _GAIN = 0.5
-"""The ground changes across the image where that leaves less than this share of what a uniform one
-leaves of the border."""
+"""The ground changes across the image if that leaves less than this share of the residual that a
+uniform ground leaves at the border."""
 
 _STRAYS = 4.0
-"""What is below so many times what the border strays from the ground, in the median, is no ink."""
+"""Whatever is below this multiple of the border's median deviation from the ground is not ink."""
 
 _ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
-"""For `figure`: rounds of reweighting; what darker pixels of the ground's colour count; the share
-of the largest difference below which there is no figure."""
+"""For `figure`: rounds of reweighting; weight of darker pixels of the ground's colour; share of the
+largest difference below which there is no figure."""
 
 _PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.002, 0.9, 0.85
-"""For `choose_ink`: the most that the border of a plain ground strays, as a share of the contrast;
-the lightest ground that counts as black, half of a level of 8 bits; the share of votes that settles
-what is ink; the least share of the main axis in pictures of two colours
+"""For `choose_ink`: the largest deviation of a plain ground's border, as a share of the contrast;
+the lightest ground that counts as black, half an 8-bit level; the share of votes that decides what
+is ink; the smallest share of the main axis in pictures of two colours
 (`experiments.photographs.run` prints that of photographs)."""
 
 _CLOSE, _PURE = 0.25, 0.8
-"""A border is ground, and hardly ink, where at least the second share of its pixels differs from
+"""A border is ground, with hardly any ink, if at least the second share of its pixels differs from
 the ground by at most the first share of the contrast."""
 
 _MOST = 0.75
-"""For `choose_ink`, where borders are not ground: the ground is black if a quarter of the border is
+"""For `choose_ink`, if borders are not ground: the ground is black if a quarter of the border is
 black in this share of the images."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
-"""For `choose_ink`: how far grounds of one colour lie from their median at most, in the median; how
-much shorter than 1 the mean of the directions of several inks is at least."""
+"""For `choose_ink`: the largest median distance of grounds of one colour from their median; how
+much shorter than 1 the mean direction of several inks must be."""
 
 
 @functools.lru_cache(maxsize=16)
 def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Flat indices of the border's left, right, upper and lower part, and of all; points `[n, 2]`.
+    """Flat indices of the border's left, right, upper and lower parts and of all; points `[n, 2]`.
 
-    With a mask, of the outermost pixels that are seen.
+    With a mask, the border consists of the outermost visible pixels.
     """
     import scipy.ndimage
 
@@ -78,7 +79,7 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
     x, y = np.broadcast_arrays(x[None, :], y[:, None])
     beside = np.abs(x) >= np.abs(y)
     parts = (beside & (x < 0), beside & (x > 0), ~beside & (y < 0), ~beside & (y > 0))
-    # JAX remembers the type of a constant: one of 64 bits fails where x64 is switched on later.
+    # JAX remembers a constant's type: a 64-bit one would fail if x64 is switched on later.
     indices = tuple(np.flatnonzero(ring & part).astype(np.int32) for part in (*parts, True))
     return indices, np.stack([x.ravel(), y.ravel()], axis=1)
 
@@ -86,21 +87,21 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
 def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     """The shift of colours that makes the ground black.
 
-    Of each side of the border the median colour is taken; where the plane through these leaves less
-    than half of what the median of the whole border leaves, the ground changes linearly, and
-    otherwise it is that median. So ink may touch the border, as long as more than half of every
-    side is ground. Where ink is known to be brighter or darker, less will do: if more than a fifth
-    of the border strays from that ground by a quarter of the contrast, the ground is what a quarter
-    of the border is no brighter, or no darker, than.
+    The median colour of each side of the border is taken. If the plane through these leaves less
+    than half of the residual that the median of the whole border leaves, the ground changes
+    linearly; otherwise it is that median. So ink may touch the border, as long as more than half of
+    every side is ground. If ink is known to be brighter or darker, less is enough: if more than a
+    fifth of the border differs from that ground by a quarter of the contrast, the ground is the
+    level that a quarter of the border does not exceed, or does not fall below.
 
     Args:
         image: Any image.
-        ink: What ink is; `"dark"` and `"light"` say so.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. The
-            border is that of the pixels that are seen.
+        ink: What counts as ink; only `"dark"` and `"light"` say how it differs from the ground.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights. The
+            border is that of the visible pixels.
 
     Returns:
-        Params of `Colour(channels, gradient=True)`, the gains zero.
+        Params of `Colour(channels, gradient=True)`, with zero gains.
     """
     height, width, channels = image.shape
     (left, right, above, below, ring), points = _border(height, width, as_mask(mask))
@@ -135,19 +136,19 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
 
 
 def _pure(foreground: Float[Array, "pixels channels"], ring: np.ndarray) -> Scalar:
-    """The share of the border that differs from the ground by a quarter of the contrast at most."""
+    """The share of the border that differs from the ground by at most a quarter of the contrast."""
     differs = jnp.max(jnp.abs(foreground), axis=1)
     return jnp.mean((differs[ring] <= _CLOSE * jnp.max(differs)).astype(foreground.dtype))
 
 
 def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
-    """An image less its ground.
+    """An image with its ground subtracted.
 
     Args:
         image: Any image.
-        params: What `ground` found.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. Hidden
-            pixels become 0.
+        params: The result of `ground`.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
+            Hidden pixels become 0.
 
     Returns:
         The differences, of either sign.
@@ -159,22 +160,22 @@ def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
 
 
 def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
-    """The mix of channels that makes ink bright, from 0 to 1.
+    """The mix of channels that makes ink bright, in the range 0 to 1.
 
     Args:
-        foreground: An image less its ground.
-        ink: What ink is: `"dark"`, `"light"` or `"colour"`, with which all channels become the
-            projection on the first principal axis through the ground's colour, such that its sum is
-            positive.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        foreground: An image with its ground subtracted.
+        ink: What counts as ink: `"dark"`, `"light"` or `"colour"`. With the last, all channels
+            become the projection on the first principal axis through the ground's colour, with
+            positive sum.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        Params of `Colour(channels, full=True)`. The shifts bring four times the median of what the
-        border strays from the ground below 0, or of the upper quartile less that median where that
-        is more, as of noise that was clipped at black. Where no ink is seen everything becomes 0.
+        Params of `Colour(channels, full=True)`. Their shifts bring noise below 0: four times the
+        median of the border's deviations from the ground or, if larger, of the upper quartile minus
+        that median, as for noise clipped at black. If no ink is visible, everything becomes 0.
 
     Raises:
-        ValueError: If colours stay as they are with this ink.
+        ValueError: If colours are kept with this ink.
     """
     if ink not in ("dark", "light", "colour"):
         raise ValueError(f"ink must be 'dark', 'light' or 'colour', not {ink!r}")
@@ -191,10 +192,10 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
     ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
     stray = jnp.abs(bright.reshape(-1, channels)[ring])
     middle, upper = jnp.median(stray), jnp.quantile(stray, 0.75)
-    # Of noise that was clipped at black, half is nothing. A larger quartile is ink at the border.
+    # Noise that was clipped at black is half zero. A larger quartile is ink at the border.
     upper = jnp.where(upper < _PLAIN * jnp.max(bright), upper, 0.0)
     noise = _STRAYS * jnp.maximum(middle, upper - middle)
-    # Of a picture that reaches the border everywhere nothing is taken for noise.
+    # In a picture that reaches the border everywhere, nothing is treated as noise.
     noise = jnp.where(jnp.max(bright) - noise > LEAST_CONTRAST, noise, 0.0)
     largest = jnp.max(bright) - noise
     shown = largest > LEAST_CONTRAST
@@ -204,19 +205,19 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
 
 def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
-    """Difference of every pixel from a smooth ground, shadows less so.
+    """Difference of every pixel from a smooth ground, with less weight on shadows.
 
     The ground is a plane and a vignette in each channel, fitted by reweighted least squares from
-    the border inwards. A difference in brightness alone that is darker than the ground, as a shadow
-    is, counts three tenths.
+    the border inwards. A pixel that differs only in brightness and is darker than the ground, as a
+    shadow is, counts three tenths.
 
     Args:
         image: Any image.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        Differences, from 0; zero below four times what the border strays from the ground and below
-        0.15 of the largest.
+        Non-negative differences; zero below four times the border's deviation from the ground and
+        below 0.15 of the largest.
 
     References:
         Holland and Welsch (1977), Robust regression using iteratively reweighted least-squares.
@@ -250,18 +251,18 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
 
 
 def _blurred(plane: Float[Array, "height width"]) -> Float[Array, "height width"]:
-    """The mean over 3×3 pixels, the edge repeated."""
+    """The mean over 3×3 pixels, with the edge repeated."""
     around = jnp.pad(plane, 1, mode="edge")
     rows = around[:-2] + around[1:-1] + around[2:]
     return (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) / 9.0
 
 
 def _principal_axis(foreground: Image) -> tuple[Float[Array, " channels"], Scalar]:
-    """The first principal axis of colours through 0, and its share of their squares."""
+    """The first principal axis of colours through 0, and its share of their squared norms."""
     flat = foreground.reshape(-1, foreground.shape[2])
     second = power = product(flat.T, flat)
     for _ in range(10):
-        # Squared, so that the largest eigenvalue's vector alone is left.
+        # Squared repeatedly, so that only the largest eigenvalue's vector is left.
         trace = jnp.trace(power)
         power = power / jnp.where(trace > 0.0, trace, 1.0)
         power = product(power, power)
@@ -277,14 +278,14 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
 
     Args:
         image: Any image.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        Lightness of the ground; how far the border strays from it; the contrast; how much more is
-        lighter than the ground than darker, from -1 to 1; noise smoothed away, the share of the
-        colours' main axis, and that of the border that is about as the ground is; the lightness
-        that a quarter of the border does not exceed; of each channel the ground's colour; and of
-        each the direction in which ink differs from it.
+        Lightness of the ground; deviation of the border from it; contrast; how much more of the
+        image is lighter than the ground than darker, from -1 to 1; after noise is smoothed away,
+        the share of the colours' main axis, and the share of the border that is close to the
+        ground; the lightness that a quarter of the border does not exceed; the ground's colour in
+        each channel; and the direction in which ink differs from it in each channel.
     """
     shift = ground(image, mask=mask)
     foreground = without_ground(image, shift, mask=mask)
@@ -297,7 +298,7 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     vote = jnp.sum(lightness) / jnp.where(total > 0.0, total, 1.0)
     contrast = jnp.max(jnp.abs(foreground))
     smooth = jnp.stack([_blurred(foreground[..., i]) for i in range(channels)], axis=2)
-    # Where there is more ink it counts more.
+    # Regions with more ink have more weight.
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))
     ink = ink / jnp.where(length > 0.0, length, 1.0)
@@ -314,35 +315,35 @@ def stray_of_ground(votes: Float[np.ndarray, "n votes"]) -> float:
         votes: `ink_votes` of some images.
 
     Returns:
-        The median share of an image's contrast; 0 where all are blank.
+        The median, as a share of an image's contrast; 0 if all are blank.
     """
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     return float(np.median(votes[:, 1] / votes[:, 2])) if len(votes) else 0.0
 
 
 def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None:
-    """Chooses the ink of a set of images, where single ones may be doubtful.
+    """Chooses the ink of a set of images, even if single images are doubtful.
 
     Args:
         votes: `ink_votes` of some images.
         channels: Channels of the images.
 
     Returns:
-        `"none"` where nearly all grounds are black and ink is lighter; `"dark"` or `"light"` where
-        nearly all images agree, or most where figures fill them, so that single borders say little;
-        `"colour"` where they do not; None where most images have no plain ground. In several
-        channels `"colour"` where images have two colours each, and `"keep"` where they have more,
-        as photographs have, or where inks of several colours lie on grounds of one, for then
-        colours tell images apart.
+        `"none"` if nearly all grounds are black and ink is lighter; `"dark"` or `"light"` if nearly
+        all images agree, or if most do and figures fill the images, so that single borders say
+        little; `"colour"` if they do not agree; None if most images have no plain ground. With
+        several channels, `"colour"` if images have two colours each, and `"keep"` if they have
+        more, like photographs, or if inks of several colours lie on grounds of one colour, since
+        colours then distinguish the images.
     """
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
         return "none"
     if np.ptp(votes[:, _NUMBERS:].reshape(-1, 2, channels), axis=2).max() < LEAST_CONTRAST:
-        # Grey pictures that were saved in colours are grey.
+        # Grey pictures that were saved in colour are grey.
         channels = 1
     level, _, contrast, vote, share, pure, quarter = votes[:, :_NUMBERS].T
-    # Of images in other units than [0, 1].
+    # For images in units other than [0, 1].
     unit = max(1.0, float(np.median(contrast)))
     if stray_of_ground(votes) > _PLAIN:
         return None
@@ -356,7 +357,7 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         return "colour" if two_coloured and not tells else "keep"
     is_black = np.quantile(level, _MAJORITY) < _BLACK * unit
     if np.median(pure) < _PURE:
-        # Single borders say little of the ground, and nothing of what ink is.
+        # Single borders say little about the ground, and nothing about what is ink.
         is_black |= np.quantile(quarter, _MOST) < _BLACK * unit
     elif 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"

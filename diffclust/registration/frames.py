@@ -1,4 +1,4 @@
-"""Frames: what is taken out of images before they are clustered, and how it is brought back."""
+"""Frames: what is removed from images before they are clustered, and how it is restored."""
 
 import functools
 from collections.abc import Callable
@@ -31,35 +31,34 @@ from diffclust.transforms import AbstractSequence, Affine, Colour, Compose
 from diffclust.types import Image, Params
 
 Place = Literal["none", "place", "upright"]
-"""What is taken out: nothing; place and size; slant, size and place."""
+"""What is removed: nothing; place and size; slant, size and place."""
 
 Registered = Float[Array, "rows columns framed"]
-"""A registered image, whose channels may be fewer, and which may be of another size."""
+"""A registered image, which may have fewer channels and another size."""
 
 _COPIES = 8
-"""Arrays of an image's size that are alive while it is registered."""
+"""Arrays of an image's size that are in memory while it is registered."""
 
 MOST_ASKED = 2048
-"""Images of a set that stand for all of it, evenly spaced."""
+"""Number of evenly spaced images that represent a whole set."""
 
 
 class Frame(eqx.Module):
     """A registration of single images: the ground and colours, then slant, size and place.
 
-    A frame is a pure function of one image. Its params are those of three transforms, which are
-    laid end to end: `Colour(channels, gradient=True)` takes the ground away, `Colour(channels,
-    full=True)` makes ink bright, `Affine` moves it. What is below the ground is cut between the
-    two latter.
+    A frame is a pure function of one image. Its params are those of three transforms, concatenated:
+    `Colour(channels, gradient=True)` removes the ground, `Colour(channels, full=True)` makes ink
+    bright, and `Affine` moves it. Values below the ground are clipped between the last two.
 
     Attributes:
-        place: What is taken out of the geometry.
-        ink: What is taken for ink; with `"colour"` a registered image is grey.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike. Hidden
-            pixels are ground, and all pixels of a registered image count.
-        least_side: Images whose shorter side has fewer pixels are read at so many: a figure that is
-            made smaller would lose its detail.
-        most_side: Images whose shorter side has more pixels are read at so many, whatever
-            `least_side` is; None for as many as they have.
+        place: What is removed from the geometry.
+        ink: What counts as ink; with `"colour"` a registered image is grey.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
+            Hidden pixels become ground, and all pixels of a registered image count.
+        least_side: Images whose shorter side has fewer pixels are resampled to this many: otherwise
+            a figure that is made smaller would lose its detail.
+        most_side: Images whose shorter side has more pixels are resampled to this many, whatever
+            `least_side` is; None for no limit.
     """
 
     place: Place = eqx.field(static=True, default="upright")
@@ -70,22 +69,22 @@ class Frame(eqx.Module):
 
     @property
     def is_identity(self) -> bool:
-        """Whether nothing is taken out; images may be brought to another size all the same."""
+        """Whether nothing is removed; images may still be resized."""
         return self.place == "none" and self.ink in ("none", "keep")
 
     @property
     def _boundary(self) -> Boundary:
-        """The values outside an image: its ground, where that is kept."""
+        """The values outside an image: its ground, if that is kept."""
         return "edge" if self.ink == "keep" else "zero"
 
     def transform(self, channels: int) -> AbstractSequence:
-        """The transforms that the params are of, one after another.
+        """The transforms to which the params belong, one after another.
 
         Args:
             channels: Channels of the images.
 
         Returns:
-            The composition. Unlike the frame it cuts nothing, and gives as many channels.
+            The composition. Unlike the frame it clips nothing and keeps the number of channels.
         """
         return Compose((Colour(channels, gradient=True), Colour(channels, full=True), Affine()))
 
@@ -96,8 +95,8 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of images.
 
         Returns:
-            The same, with one channel where colours are taken out, and in another size where
-            `least_side` or `most_side` asks for that.
+            The same shape, but with one channel if colours are removed, and in another size if
+            `least_side` or `most_side` requires it.
         """
         height, width, channels = sample_shape
         side = max(self.least_side, min(height, width))
@@ -122,7 +121,7 @@ class Frame(eqx.Module):
             foreground = without_ground(image, shift, mask=self.mask)
             mix = colour(foreground, self.ink, mask=self.mask)
             if self.ink in ("dark", "light"):
-                # Of the other ink alone nothing would be left.
+                # With only the opposite kind of ink, nothing would be left.
                 opposite = "light" if self.ink == "dark" else "dark"
                 other = colour(foreground, opposite, mask=self.mask)
                 mix = jnp.where(jnp.any(self._inked(shift, mix, image) > 0), mix, other)
@@ -137,21 +136,21 @@ class Frame(eqx.Module):
         return jnp.concatenate([shift, mix, move])
 
     def apply(self, params: Params, image: Image) -> Registered:
-        """Takes out of an image what was found.
+        """Removes from an image what was found.
 
         Args:
             params: Params of `transform`.
             image: The image.
 
         Returns:
-            The registered image, of the shape that `shape` says.
+            The registered image, of the shape given by `shape`.
         """
         shift, mix, move = self.transform(image.shape[2]).split(params)
         inked, shape = self._inked(shift, mix, image), self.shape(image.shape)
         stays = self.place == "none" and shape[:2] == inked.shape[:2]
         if stays:
             return inked
-        # Of images that are several times larger no ink is missed between two pixels.
+        # In images that are several times larger, no ink is missed between two pixels.
         times = min(inked.shape[0] // shape[0], inked.shape[1] // shape[1])
         return _read(move, inked, shape, self._boundary, max(1, times))
 
@@ -169,11 +168,11 @@ class Frame(eqx.Module):
     def restore(
         self, params: Params, registered: Registered, sample_shape: tuple[int, ...]
     ) -> Image:
-        """Draws a registered image, or a prototype, where and in the colours an image was.
+        """Draws a registered image or a prototype at an image's original place and in its colours.
 
         Args:
-            params: What was taken out of the image.
-            registered: What is drawn.
+            params: What was removed from the image.
+            registered: The registered image to draw.
             sample_shape: Height, width and channels of the image.
 
         Returns:
@@ -187,11 +186,11 @@ class Frame(eqx.Module):
             return drawn
         matrix = mix[: channels**2].reshape(channels, channels) + jnp.eye(channels, dtype=mix.dtype)
         back = product(drawn - mix[None, None, channels**2 :], jnp.linalg.pinv(matrix).T)
-        # The ground's params are shifts alone, which their negatives undo.
+        # The ground's params are only shifts, which their negatives undo.
         return Colour(channels, gradient=True)(-shift, jnp.where(drawn > 0.0, back, 0.0))
 
     def registered(self, images: Images) -> Images:
-        """Registers many images, some at once; those that are streamed, as they are read.
+        """Registers many images in batches; streamed images are registered as they are read.
 
         Args:
             images: Images, in memory or not.
@@ -206,7 +205,7 @@ class Frame(eqx.Module):
         return mapped(images, functools.partial(_each, self), shape)
 
     def params_of(self, images: Images) -> Float[np.ndarray, "n params"]:
-        """Finds the params of many images, as `find` does of one.
+        """Finds the params of many images, as `find` does for one.
 
         Args:
             images: Images, in memory or not.
@@ -219,17 +218,17 @@ class Frame(eqx.Module):
     def figures(
         self, params: Float[np.ndarray, "n params"], sample_shape: tuple[int, ...]
     ) -> Float[np.ndarray, "n 4"]:
-        """Says where figures lay, how large they were and how far they leaned.
+        """Returns the positions of figures, their sizes and their slants.
 
         Args:
-            params: What was found of images, from `params_of`.
+            params: The params of the images, from `params_of`.
             sample_shape: Height, width and channels of the images.
 
         Returns:
-            Of each image the column and the row of its figure's centre, in pixels from the centre
-            of the upper left one; its size, 1 where it fills as much of the image as of the
-            registered one; and its slant, columns to the right for each row down, 0 where slant is
-            not taken out. Images without ink are in the middle.
+            For each image, the column and the row of its figure's centre, in pixels from the centre
+            of the upper left pixel; its size, 1 if it fills as much of the image as of the
+            registered one; and its slant, in columns to the right per row down, 0 if slant is not
+            removed. Images without ink are in the middle.
         """
         (height, width), move = sample_shape[:2], params[:, -Affine().num_params :]
         size = 1.0 + move[:, 3]
@@ -239,7 +238,7 @@ class Frame(eqx.Module):
     def _inked(
         self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
     ) -> Registered:
-        """Bright ink on black; an image whose ground is kept, as it is where it is seen."""
+        """Bright ink on black; if the ground is kept, the image as it is where it is visible."""
         if self.ink in ("none", "keep"):
             if self.mask is None:
                 return image
@@ -260,9 +259,9 @@ def _read(
     boundary: Boundary,
     points_a_side: int = 1,
 ) -> Float[Array, "height width framed"]:
-    """An image under an affine map, with as many rows and columns as a shape says.
+    """An image under an affine map, with the rows and columns of a given shape.
 
-    A pixel is the mean of so many points for each of its sides.
+    A pixel is the mean of `points_a_side` × `points_a_side` points.
     """
     rows, columns, each = *shape[:2], points_a_side
     points = Affine().warp(move, pixel_grid(each * rows, each * columns, image.dtype))
@@ -271,14 +270,14 @@ def _read(
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
-    """Finds the ink of a set of images: the whole decides where single images are doubtful.
+    """Finds the ink of a set of images; the whole set decides if single images are doubtful.
 
     Args:
-        images: Images, in memory or not, of which at most 2,048 are looked at.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        images: Images, in memory or not, of which at most 2,048 are examined.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        As `choose_ink` says; None where most images have no plain ground.
+        The result of `choose_ink`; None if most images have no plain ground.
     """
     images = _floating(images)
     return choose_ink(votes_of(images, mask=mask), images.shape[3])
@@ -287,15 +286,15 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
 def votes_of(
     images: Images, *, mask: Any = None, index: Int[np.ndarray, " asked"] | None = None
 ) -> Float[np.ndarray, "asked votes"]:
-    """The votes of a set of images on the ink in them, for `choose_ink`.
+    """The votes of a set of images on their ink, for `choose_ink`.
 
     Args:
         images: Images, in memory or not.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
-        index: Which images are asked; None for 2,048 at most, evenly spaced.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
+        index: Which images are examined; None for at most 2,048, evenly spaced.
 
     Returns:
-        What `ink_votes` says of each.
+        The `ink_votes` of each.
     """
     index = _evenly_spaced(len(images)) if index is None else index
     return _each(eqx.Partial(ink_votes, mask=as_mask(mask)), images, index)
@@ -304,25 +303,25 @@ def votes_of(
 def own_sides(
     images: Images, frame: Frame, *, index: Int[np.ndarray, " asked"] | None = None
 ) -> Float[np.ndarray, " sides"]:
-    """Shorter sides on which a frame would show figures as large as they are in their images.
+    """Shorter sides at which a frame would show figures as large as they are in their images.
 
     Args:
         images: Images, in memory or not.
         frame: Their registration.
-        index: Which images are asked; None for 2,048 at most, evenly spaced.
+        index: Which images are examined; None for at most 2,048, evenly spaced.
 
     Returns:
-        Pixels, not rounded, for each that was asked and has ink.
+        Pixels, not rounded, for each examined image that has ink.
     """
     index = _evenly_spaced(len(images)) if index is None else index
     move = _each(frame.find, images, index)[:, -Affine().num_params :]
-    # Of the part of the image that is shown, both sides are as long in fractions of the image's;
-    # images without ink keep their size.
+    # Both sides of the visible part are equally long as fractions of the image's; images without
+    # ink # keep their size.
     return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 
 def _floating(images: Any) -> Images:
-    """Images of 8 or 16 bits as intensities in [0, 1], and grey ones with an axis of channels."""
+    """8- or 16-bit images as intensities in [0, 1], and grey ones with a channel axis."""
     known = isinstance(images, ImageSource) or (
         np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating)
     )
@@ -330,21 +329,21 @@ def _floating(images: Any) -> Images:
 
 
 def _evenly_spaced(count: int) -> Int[np.ndarray, " asked"]:
-    """Some images that stand for a set."""
+    """Indices of evenly spaced images that represent a set."""
     return np.linspace(0, count - 1, min(count, MOST_ASKED)).astype(np.int64)
 
 
 def _each(
     function: Callable[[Image], Array], images: Images, index: Int[np.ndarray, " m"] | None = None
 ) -> np.ndarray:
-    """A function of one image for each of many, some at once."""
+    """Applies a function of one image to many, in batches."""
     images = _floating(images)
     index = np.arange(len(images)) if index is None else index
     if not len(index):
         like = jax.ShapeDtypeStruct(images.shape[1:], jnp.result_type(float))
         result = jax.eval_shape(function, like)
         return np.zeros((0, *result.shape), result.dtype)
-    # Of few sizes, for each of which it is compiled. XLA rounds batches below 64 differently.
+    # In few batch sizes, as each is compiled. XLA rounds batches below 64 differently.
     most = largest_read(_COPIES * int(np.prod(images.shape[1:])))
     size = min(most, max(64, 1 << (len(index) - 1).bit_length()))
     parts = []

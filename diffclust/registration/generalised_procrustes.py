@@ -1,4 +1,4 @@
-"""Generalised Procrustes analysis: many configurations of landmarks laid on their own mean."""
+"""Generalised Procrustes analysis: many landmark configurations aligned to their own mean."""
 
 from typing import NamedTuple
 
@@ -20,16 +20,17 @@ from diffclust.types import Count, Landmarks, LandmarkWeights, Scalar, Shapes
 
 
 class Registration(eqx.Module):
-    """Configurations laid on each other.
+    """Configurations aligned to each other.
 
     Attributes:
-        registered: The configurations, moved; each centroid is the origin.
-        consensus: Their mean, which is not scaled to any size.
-        similarities: What moved each configuration, with a leading axis n.
-        sums_of_squares: Of the registered configurations about the consensus, summed over weighted
-            shapes and landmarks, after every pass; after the last one its value is repeated.
-        iterations: Number of passes that were made.
-        converged: Whether the sum of squares had come to rest by then.
+        registered: The moved configurations, with their centroids at the origin.
+        consensus: Their mean, not scaled to a particular size.
+        similarities: The similarity that moved each configuration, with a leading axis n.
+        sums_of_squares: Sum of squares of the registered configurations about the consensus, summed
+            over weighted shapes and landmarks, after every pass; after the last pass its value is
+            repeated.
+        iterations: Number of passes made.
+        converged: Whether the sum of squares had converged by then.
     """
 
     registered: Shapes
@@ -51,40 +52,40 @@ def generalised_procrustes(
     tolerance: float | None = None,
     max_iterations: int = 100,
 ) -> Registration:
-    """Registers many configurations on their own mean, which is found with them.
+    """Registers many configurations to their own mean, which is estimated at the same time.
 
-    Every configuration is centred; with `scaling` it is divided by its `centroid_size`, so that
-    all have size 1. Then all are rotated to their mean and the mean is taken again, beginning with
-    the first configuration, until the sum of squares no longer falls. Sizes stay 1 unless
-    `rescale` is set, which also fits them as Gower does: those that are far from the mean shrink,
-    under the condition that the sum of squared sizes stays the same. Without `scaling` sizes stay
-    what they were.
+    Every configuration is centred; with `scaling` it is divided by its `centroid_size`, so that all
+    have size 1. Then, starting from the first configuration as mean, all are rotated to the mean
+    and the mean is recomputed, until the sum of squares no longer falls. Sizes stay 1 unless
+    `rescale` is set, which also fits them as Gower does: configurations far from the mean shrink,
+    with the sum of squared sizes kept fixed. Without `scaling`, sizes do not change.
 
-    At the end all are turned together so that the first configuration has the orientation in which
-    it was given, to rounding. So moving the inputs by similarities (by rigid motions, without
-    `scaling`) changes the result by the rotation of the first one only.
+    At the end all are rotated together so that the first configuration has its original
+    orientation, up to rounding. Moving the inputs by similarities (by rigid motions, without
+    `scaling`) therefore changes the result only by the rotation of the first one.
 
-    A gradient passes forwards only (`jax.jvp`), as a loop of unknown length has none backwards.
+    Only forward-mode gradients (`jax.jvp`) are supported, as a loop of unknown length has no
+    reverse mode.
 
     Args:
-        configurations: The configurations. One with all landmarks in one point is only shifted.
+        configurations: The configurations. One whose landmarks all coincide is only shifted.
         scaling: Whether each is scaled to unit centroid size.
-        rescale: Whether sizes are then fitted too; only with `scaling`.
+        rescale: Whether sizes are then fitted as well; only with `scaling`.
         reflection: Whether each may be reflected.
-        weight: Weight of each landmark, at least 0 and positive somewhere, in centroids, sizes,
-            and fits; None weighs all alike.
-        sample_weight: Weight of each configuration, at least 0 and positive somewhere, in the mean
-            and in sums of squares: one of weight 2 counts as two. None weighs all alike.
-        tolerance: A pass that lowers the sum of squares by less than this share of the sum of
-            squared sizes is the last; by default the rounding unit of the type.
-        max_iterations: Most passes.
+        weight: Weight of each landmark in centroids, sizes and fits, non-negative and not all zero;
+            None for equal weights.
+        sample_weight: Weight of each configuration in the mean and in sums of squares, non-negative
+            and not all zero: a configuration of weight 2 counts as two. None for equal weights.
+        tolerance: The pass that lowers the sum of squares by less than this share of the sum of
+            squared sizes is the last; by default the rounding unit of the dtype.
+        max_iterations: Maximum number of passes.
 
     Returns:
-        The registered configurations, their mean, and how they were moved.
+        The registered configurations, their mean, and how each was moved.
 
     Raises:
-        ValueError: If shapes do not go together, `rescale` is set without `scaling`, or
-            `max_iterations` is below 1.
+        ValueError: If shapes do not match, `rescale` is set without `scaling`, or `max_iterations`
+            is below 1.
 
     References:
         Gower (1975), Generalized Procrustes analysis; ten Berge (1977), Orthogonal Procrustes
@@ -125,7 +126,7 @@ class _State(NamedTuple):
 def _standardised(
     configurations: Shapes, weight: LandmarkWeights | None, scaling: bool
 ) -> tuple[Float[Array, "n dims"], Float[Array, " n"], Shapes]:
-    """Centroids, what sizes are multiplied by, and the configurations centred and scaled so."""
+    """Centroids, scale factors, and the configurations centred and scaled by these."""
     centres = jax.vmap(lambda x: centroid(x, weight=weight))(configurations)
     shapes = configurations - centres[:, None]
     if not scaling:
@@ -141,7 +142,7 @@ def _oriented(
     centres: Float[Array, "n dims"],
     converged: Bool[Array, ""],
 ) -> Registration:
-    """All turned together, so that the first has the orientation in which it was given."""
+    """Rotates all together, so that the first has its original orientation."""
     first = end.rotations[0]
     rotations = product(first.T[None], end.rotations)
     scales = units * end.factors
@@ -159,9 +160,9 @@ def _oriented(
 def _best_factors(
     traces: Float[Array, " n"], each: Float[Array, " n"] | None, total: Scalar, before: Array
 ) -> Float[Array, " n"]:
-    """The best sizes, given the mean, of those whose squares sum to the total.
+    """The best sizes for a given mean, among those whose squares sum to the total.
 
-    A mean that is a point, as the first shape may be, says nothing of sizes.
+    A mean that is a single point, as the first shape may be, says nothing about sizes.
     """
     squares = jnp.sum(traces**2 if each is None else each * traces**2)
     factors = traces * jnp.sqrt(total / jnp.where(squares > 0.0, squares, 1.0))
@@ -179,12 +180,12 @@ def _register(
     reflection: bool,
     max_iterations: int,
 ) -> Registration:
-    """`generalised_procrustes`, checked."""
+    """`generalised_procrustes` with checked arguments."""
     n, _, dims = configurations.shape
     dtype, weights = configurations.dtype, landmark_weights(weight, configurations[0])
     centres, units, shapes = _standardised(configurations, weight, scaling)
     each = None if sample_weight is None else sample_weight.astype(dtype)
-    # How much a square counts.
+    # The weight of each square.
     counts = (
         weights[None, :, None] if each is None else each[:, None, None] * weights[None, :, None]
     )

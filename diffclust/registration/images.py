@@ -1,11 +1,11 @@
-"""Images registered by their moments, in closed form: place, size and slant taken out.
+"""Closed-form registration of images by their moments: place, size and slant are removed.
 
-What is found are params of `diffclust.transforms.Affine`, so that they can be applied, composed,
-inverted and saved as any others. Rotations and reflections are left: a 6 is no 9.
+The results are params of `diffclust.transforms.Affine`, so they can be applied, composed, inverted
+and saved like any others. Rotations and reflections are kept: a 6 is not a 9.
 
-What is bright counts as ink, in proportion to its brightness; dark things on a light ground, or in
-colours, are made so first (`diffclust.registration.colours`). All ink counts: clutter moves the
-centre of mass, and a figure that the border cuts is registered by what is seen of it.
+Bright pixels count as ink, in proportion to their brightness; dark or coloured objects on a light
+ground are first made bright (`diffclust.registration.colours`). All ink counts: clutter shifts the
+centre of mass, and a figure that the border cuts off is registered by its visible part.
 
 References:
     Hu (1962), Visual pattern recognition by moment invariants, Sec. III and IV; LeCun et al.
@@ -29,24 +29,24 @@ RADIUS = 5.5 / 28
 side: about that of MNIST's digits."""
 
 PHOTO_RADIUS = 6.5 / 28
-"""The same for photographs, whose ground and neighbourhood are kept."""
+"""The same for photographs, whose ground and surroundings are kept."""
 
 MOST_SHEAR = 1.0
-"""The greatest shear that is taken out: the tangent of 45 degrees."""
+"""The largest shear that is removed: the tangent of 45 degrees."""
 
 _FAINT = 0.05
-"""Below this share of the largest weight, ink need not stay on the canvas."""
+"""Ink below this share of the largest weight may leave the canvas."""
 
 _SPECK = 0.5
-"""Below this share of it, a pixel with faint ones all around it need not either."""
+"""Below this share, an isolated pixel, with only faint ones around it, may leave it too."""
 
 
 class _Ink(NamedTuple):
     """The ink of an image, in units of half the shorter side.
 
     Attributes:
-        weight: Share of the ink at each pixel; zeros where there is none.
-        points: The pixels, from the centre of mass.
+        weight: Share of the ink at each pixel; all zero if there is none.
+        points: The pixels' positions relative to the centre of mass.
         centre: The centre of mass.
         sides: Half the width and half the height.
         pixel: Side of a pixel.
@@ -76,12 +76,12 @@ def _ink(image: Image, mask: Any) -> _Ink:
 
 
 def _is_extended(square: Scalar, pixel: float) -> Array:
-    """Whether a variance is more than that of two adjacent pixels, or four."""
+    """Whether a variance exceeds that of two adjacent pixels, or of four."""
     return square > 1.01 * (0.5 * pixel) ** 2
 
 
 def _shear(ink: _Ink) -> Scalar:
-    """Shift of the ink to the right for a unit downwards."""
+    """Shift of the ink to the right per unit downwards."""
     x, y = planes(ink.points)
     across, down = jnp.sum(ink.weight * x * y), jnp.sum(ink.weight * y * y)
     leans = _is_extended(down, ink.pixel)
@@ -91,7 +91,7 @@ def _shear(ink: _Ink) -> Scalar:
 
 
 def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
-    """Ratio of the size of upright ink to the wanted one; if whole, such that it fits."""
+    """Ratio of the size of upright ink to the wanted one; if `whole`, such that it fits."""
     x, y = planes(ink.points)
     x = x - shear * y
     square = 0.5 * jnp.sum(ink.weight * (x * x + y * y))
@@ -102,10 +102,10 @@ def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
 
 
 def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height width"]) -> Scalar:
-    """Distance of the farthest ink from its centre, in canvases: at 1 ink ends where they end.
+    """Distance of the farthest ink from its centre, in canvases: at 1 the ink ends at the border.
 
-    It ends where it becomes faint, between two pixels: so this changes smoothly as ink moves. A
-    pixel of noise, with faint ones all around it, does not count.
+    Ink ends where it becomes faint, interpolated between two pixels, so that the distance changes
+    smoothly as ink moves. A pixel of noise, with only faint ones around it, does not count.
     """
     largest = jnp.max(ink.weight)
     faint = _FAINT * largest
@@ -134,16 +134,16 @@ def _affine(ink: _Ink, size: Scalar, shear: Scalar, shift: Float[Array, "2"]) ->
 
 
 def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True) -> Params:
-    """Brings the centre of mass to the middle, and the root mean square radius to one size.
+    """Moves the centre of mass to the middle, and scales the root mean square radius to one size.
 
-    An image without ink stays as it is;
-    one whose ink is no larger than 2×2 pixels is moved and keeps its size.
+    An image without ink is unchanged; one whose ink is no larger than 2×2 pixels is moved but keeps
+    its size.
 
     Args:
         image: Bright on dark.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
-        radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
-        whole: Whether ink that would leave the canvas keeps the figure smaller.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
+        radius: Wanted value of sqrt((v_x + v_y) / 2), as a fraction of the shorter side.
+        whole: Whether the figure is kept smaller if ink would otherwise leave the canvas.
 
     Returns:
         Params of `Affine`.
@@ -154,14 +154,14 @@ def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool
 
 
 def slant(image: Image, *, mask: Any = None) -> Params:
-    """Takes the slant out by a shear of x by c_xy / v_y about the centre of mass.
+    """Removes the slant by shearing x by c_xy / v_y about the centre of mass.
 
-    A shear of more than 1 is taken out in part, and none where ink is no higher than two pixels.
-    The canvas cuts what leaves it; see `upright`.
+    A shear of more than 1 is removed only in part, and none if the ink is no higher than two
+    pixels. The canvas clips whatever leaves it; see `upright`.
 
     Args:
         image: Bright on dark.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
         Params of `Affine`.
@@ -175,16 +175,16 @@ def slant(image: Image, *, mask: Any = None) -> Params:
 def upright(
     image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True
 ) -> Params:
-    """Takes out the slant, then the size, then the place; the image is sampled once.
+    """Removes the slant, then the size, then the place; the image is sampled once.
 
     Args:
         image: Bright on dark.
-        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for all alike.
-        radius: sqrt((v_x + v_y) / 2) that is wanted, as a fraction of the shorter side.
-        whole: Whether ink that would leave the canvas keeps the figure smaller.
+        mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
+        radius: Wanted value of sqrt((v_x + v_y) / 2), as a fraction of the shorter side.
+        whole: Whether the figure is kept smaller if ink would otherwise leave the canvas.
 
     Returns:
-        Params of `Affine`: those of `slant`, composed with those that `place` finds of the upright
+        Params of `Affine`: those of `slant`, composed with those that `place` finds for the upright
         image.
     """
     ink = _ink(image, mask)

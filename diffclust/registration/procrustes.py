@@ -1,8 +1,8 @@
-"""Procrustes registration of landmarks: the similarity that lays one configuration on another.
+"""Procrustes registration: the similarity that aligns one landmark configuration to another.
 
-A configuration is `Landmarks`: the same landmarks in the same order, in any
-dimension. Everything is in closed form and runs under `jit` and `vmap`. Many at once are laid on
-their common mean by `diffclust.registration.generalised_procrustes`.
+A configuration is `Landmarks`: the same landmarks in the same order, in any dimension. Everything
+is in closed form and runs under `jit` and `vmap`. `diffclust.registration.generalised_procrustes`
+aligns many configurations to their common mean.
 """
 
 import functools
@@ -18,7 +18,7 @@ from diffclust.linalg import lyapunov, product
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
 
 _MOST_DIMS = 4
-"""In more, the signed permutations of the axes are too many to try."""
+"""In higher dimensions there are too many signed permutations of the axes to try."""
 
 
 class Similarity(eqx.Module):
@@ -26,7 +26,7 @@ class Similarity(eqx.Module):
 
     Attributes:
         scale: s, at least 0.
-        rotation: R, orthogonal; a reflection where its determinant is -1.
+        rotation: R, orthogonal; a reflection if its determinant is -1.
         translation: t, in the units of the configurations.
     """
 
@@ -38,7 +38,7 @@ class Similarity(eqx.Module):
         """Moves every landmark.
 
         Args:
-            configuration: Landmarks, one a row.
+            configuration: Landmarks, one per row.
 
         Returns:
             The landmarks moved.
@@ -49,7 +49,7 @@ class Similarity(eqx.Module):
         """The similarity that undoes this one.
 
         Returns:
-            p ↦ Rᵀ (p - t) / s; infinite or NaN where s is 0.
+            p ↦ Rᵀ (p - t) / s; infinite or NaN if s is 0.
         """
         back = -product(self.rotation.T, self.translation) / self.scale
         return Similarity(1.0 / self.scale, self.rotation.T, back)
@@ -61,13 +61,13 @@ def centroid(
     """The (weighted) mean of the landmarks.
 
     Args:
-        configuration: Landmarks, one a row.
-        weight: Weight of each landmark, at least 0 and positive somewhere; None weighs all alike.
+        configuration: Landmarks, one per row.
+        weight: Weight of each landmark, non-negative and not all zero; None for equal weights.
 
     Returns:
         One point.
     """
-    # Shifted to a landmark first: in float32 a mean of coordinates far from 0 is off by more.
+    # Shifted to a landmark first: in float32 a mean of coordinates far from 0 is less accurate.
     first = jax.lax.stop_gradient(configuration[0])
     shifted = configuration - first[None]
     if weight is None:
@@ -80,11 +80,12 @@ def centroid_size(configuration: Landmarks, *, weight: LandmarkWeights | None = 
     """The size of a configuration: the root of its sum of squares about the centroid.
 
     Args:
-        configuration: Landmarks, one a row.
-        weight: Weight of each landmark, at least 0 and positive somewhere; None counts each once.
+        configuration: Landmarks, one per row.
+        weight: Weight of each landmark, non-negative and not all zero; None for ones.
 
     Returns:
-        sqrt(Σ wₖ |xₖ - x̄|²), in the units of the configuration; its gradient is 0 where it is 0.
+        sqrt(Σ wₖ |xₖ - x̄|²), in the units of the configuration; the gradient is 0 if the size is
+        0.
 
     References:
         Dryden and Mardia (2016), Statistical shape analysis, Definition 2.2.
@@ -103,24 +104,24 @@ def procrustes(
     reflection: bool = False,
     weight: LandmarkWeights | None = None,
 ) -> Similarity:
-    """The similarity that brings a configuration closest to another, by least squares.
+    """The least-squares similarity that brings a configuration closest to another.
 
-    Gradients are finite and exact wherever the best rotation is unique. Where it is not (all
-    landmarks in one point, a line in three dimensions), one of the best is returned, and the
+    Gradients are finite, and exact wherever the best rotation is unique. If it is not (all
+    landmarks in one point, or on a line in three dimensions), one of the best is returned, and the
     directions that do not matter have gradient 0.
 
     Args:
-        moving: The configuration that is moved. All landmarks in one point: it is shifted only.
-        target: The configuration that it is brought to, of the same shape and type.
+        moving: The configuration to be moved. If all its landmarks coincide, it is only shifted.
+        target: The configuration to match, of the same shape and dtype.
         scaling: Whether it may be scaled (full Procrustes) or not (partial Procrustes).
         reflection: Whether it may be reflected.
-        weight: Weight of each landmark, at least 0 and positive somewhere; None weighs all alike.
+        weight: Weight of each landmark, non-negative and not all zero; None for equal weights.
 
     Returns:
         The similarity that minimises Σ wₖ |s R xₖ + t - yₖ|².
 
     Raises:
-        ValueError: If shapes do not go together.
+        ValueError: If shapes do not match.
 
     References:
         Umeyama (1991), Least-squares estimation of transformation parameters between two point
@@ -139,7 +140,7 @@ def procrustes(
     scale = jnp.ones((), dtype=moving.dtype)
     if scaling:
         square = jnp.sum(weights[:, None] * source**2)
-        # At the best rotation the trace is at least 0, but for rounding.
+        # At the best rotation the trace is non-negative, up to rounding.
         trace = jnp.maximum(jnp.sum(rotation * cross), 0.0)
         scale = jnp.where(square > 0.0, trace / jnp.where(square > 0.0, square, 1.0), scale)
     shift = to_centre - scale * product(rotation, from_centre)
@@ -154,23 +155,23 @@ def procrustes_residual(
     reflection: bool = False,
     weight: LandmarkWeights | None = None,
 ) -> Scalar:
-    """Squared distance that is left between two configurations after `procrustes`.
+    """Squared distance that remains between two configurations after `procrustes`.
 
-    With scaling it is in the target's units and not symmetric; it is the squared full Procrustes
-    distance where the target has unit `centroid_size`.
+    With scaling it is in the target's units and not symmetric; if the target has unit
+    `centroid_size`, it is the squared full Procrustes distance.
 
     Args:
-        moving: The configuration that is moved.
-        target: The configuration that it is brought to, of the same shape and type.
+        moving: The configuration to be moved.
+        target: The configuration to match, of the same shape and dtype.
         scaling: Whether it may be scaled.
         reflection: Whether it may be reflected.
-        weight: Weight of each landmark, at least 0 and positive somewhere; None counts each once.
+        weight: Weight of each landmark, non-negative and not all zero; None for ones.
 
     Returns:
-        The least Σ wₖ |s R xₖ + t - yₖ|², at least 0.
+        The minimum of Σ wₖ |s R xₖ + t - yₖ|², at least 0.
 
     Raises:
-        ValueError: If shapes do not go together.
+        ValueError: If shapes do not match.
 
     References:
         Dryden and Mardia (2016), Statistical shape analysis, Ch. 4 (full and partial Procrustes
@@ -178,7 +179,7 @@ def procrustes_residual(
     """
     fitted = procrustes(moving, target, scaling=scaling, reflection=reflection, weight=weight)
     source, goal = (x - centroid(x, weight=weight)[None] for x in (moving, target))
-    # Summed, not expanded as |y|² - s tr(Rᵀ C): for like shapes that would cancel to rounding.
+    # Not expanded as |y|² - s tr(Rᵀ C), which for similar shapes would cancel down to rounding.
     left = fitted.scale * product(source, fitted.rotation.T) - goal
     return jnp.sum(landmark_weights(weight, moving)[:, None] * left**2)
 
@@ -188,14 +189,14 @@ def landmark_weights(weight: LandmarkWeights | None, like: Landmarks) -> Landmar
 
     Args:
         weight: Weight of each landmark, or None.
-        like: A configuration, for its number of landmarks and type.
+        like: A configuration, for its number of landmarks and dtype.
 
     Returns:
         One weight for each landmark.
 
     Raises:
-        ValueError: If there is another number of weights than of landmarks, or coordinates are
-            whole numbers.
+        ValueError: If the number of weights differs from the number of landmarks, or coordinates
+            are integers.
     """
     if not jnp.issubdtype(like.dtype, jnp.floating):
         raise ValueError(f"landmarks must be floating-point numbers, not {like.dtype}")
@@ -216,7 +217,7 @@ def best_rotation(cross: Float[Array, "dims dims"], reflection: bool) -> Float[A
         reflection: Whether R may be a reflection.
 
     Returns:
-        R, for which R xₖ is closest to yₖ; its gradient is finite, and exact where R is unique.
+        R, for which R xₖ is closest to yₖ; its gradient is finite, and exact if R is unique.
 
     References:
         Umeyama (1991), Least-squares estimation of transformation parameters between two point
@@ -224,7 +225,7 @@ def best_rotation(cross: Float[Array, "dims dims"], reflection: bool) -> Float[A
     """
     if cross.shape[0] != 2:
         return _polar(cross, reflection)
-    # In the plane a rotation is a complex number of modulus 1, and needs no decomposition.
+    # In the plane a rotation is a complex number of modulus 1 and needs no decomposition.
     (a, b), (c, d) = cross
     cosine, sine, gain = _direction(a + d, c - b)
     rotation = jnp.stack([cosine, -sine, sine, cosine]).reshape(2, 2)
@@ -237,10 +238,10 @@ def best_rotation(cross: Float[Array, "dims dims"], reflection: bool) -> Float[A
 
 def _direction(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """(x, y) / |(x, y)| and the norm; (1, 0) and 0 at the origin, with gradient 0."""
-    # Scaled first: products of four coordinates leave the range of float32 early. The direction
-    # does not depend on the scale, so that its gradient needs none of it.
+    # Scaled first, since products of four coordinates soon leave the range of float32. The
+    # direction does # not depend on the scale, so neither does its gradient.
     largest = jax.lax.stop_gradient(jnp.maximum(jnp.abs(x), jnp.abs(y)))
-    # NaN is not at the origin, and has to come out again.
+    # NaN is not at the origin, and must be returned as NaN.
     at_origin = largest == 0.0
     scale = jnp.where(at_origin, 1.0, largest)
     x, y = jnp.where(at_origin, 1.0, x / scale), jnp.where(at_origin, 0.0, y / scale)
@@ -250,7 +251,7 @@ def _direction(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _polar(cross: Float[Array, "dims dims"], reflection: bool) -> Float[Array, "dims dims"]:
-    """The orthogonal factor of C, made a rotation where reflections are not allowed."""
+    """The orthogonal factor of C, turned into a rotation if reflections are not allowed."""
     left, values, right = jnp.linalg.svd(cross)
     if not reflection:
         mirrored = jnp.linalg.det(product(left, right)) < 0.0
@@ -264,9 +265,10 @@ def _polar_jvp(
     primals: tuple[Float[Array, "dims dims"]],
     tangents: tuple[Float[Array, "dims dims"]],
 ) -> tuple[Float[Array, "dims dims"], Float[Array, "dims dims"]]:
-    """The derivative of R alone, from C = R P with P symmetric: Ω P + P Ω = Rᵀ dC - dCᵀ R.
+    """The derivative of R only, from C = R P with P symmetric: Ω P + P Ω = Rᵀ dC - dCᵀ R.
 
-    That of the singular vectors has poles where singular values meet, though R has none there.
+    The singular vectors' derivatives have poles where singular values coincide, but R's has none
+    there.
     """
     rotation = _polar(primals[0], reflection)
     turned = product(rotation.T, tangents[0])
@@ -276,19 +278,19 @@ def _polar_jvp(
 
 
 def principal_rotation(consensus: Landmarks) -> Float[Array, "dims dims"]:
-    """The rotation that lays the principal axes of a centred configuration along the coordinates'.
+    """The rotation that aligns the principal axes of a centred configuration with the coordinates'.
 
-    Of all such rotations (in the plane they are a quarter turn apart), the one that turns the
-    configuration least. What is diagonal in that frame, such as the variance of each coordinate,
-    is then the same whatever the orientation in which shapes were given, but for the order of the
+    Of all such rotations (in the plane they are a quarter turn apart), it is the one that rotates
+    the configuration least. Anything diagonal in that frame, such as the variance of each
+    coordinate, is then the same for every orientation of the given shapes, up to the order of the
     axes and their signs.
 
     Args:
         consensus: A configuration whose centroid is the origin.
 
     Returns:
-        The rotation R, to be applied as x ↦ R x; the identity in more than 4 dimensions, and of no
-        meaning where two principal axes are equally long.
+        The rotation R, to be applied as x ↦ R x; the identity in more than 4 dimensions. It is not
+        meaningful if two principal axes are equally long.
     """
     dims = consensus.shape[1]
     if dims > _MOST_DIMS:

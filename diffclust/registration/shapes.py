@@ -1,7 +1,8 @@
-"""Shapes laid on their mean before they are clustered, and new ones laid on the same.
+"""Shapes registered to their mean before they are clustered, and new shapes to the same mean.
 
-Centroids and sizes are taken out in double precision on the host: coordinates of maps or
-microscopes may be millions of times a shape's size, of which single precision would leave nothing.
+Centroids and sizes are removed in double precision on the host: coordinates of maps or microscopes
+    may be millions of times a shape's size, so that single precision would leave nothing of the
+    shape.
 """
 
 from typing import Literal, NamedTuple
@@ -22,21 +23,21 @@ HostShapes = Float[np.ndarray, "n landmarks dims"]
 Point = Float[np.ndarray, " dims"]
 Weights = Float[np.ndarray, " n"]
 Similarities = Float[np.ndarray, "n params"]
-"""Of each shape a scale, a rotation (row by row) and a translation."""
+"""For each shape a scale, a rotation (row by row) and a translation."""
 
 Registered = Literal["similarity", "rigid", "none"]
-"""What is taken out: scale, rotation and place; rotation and place; nothing."""
+"""What is removed: scale, rotation and place; rotation and place; nothing."""
 
 
 class RegisteredShapes(NamedTuple):
-    """Shapes laid on their mean.
+    """Shapes registered to their mean.
 
     Attributes:
         registered: The registered shapes, in JAX's default precision.
-        consensus: Their mean, in the same.
-        params: How each was moved, in the precision of the shapes: scale, rotation (row by row)
-            and translation.
-        converged: Whether the registration had come to rest.
+        consensus: Their mean, in the same precision.
+        params: How each was moved: scale, rotation (row by row) and translation, in the precision
+            of the shapes.
+        converged: Whether the registration converged.
     """
 
     registered: HostShapes
@@ -48,13 +49,13 @@ class RegisteredShapes(NamedTuple):
 def register(
     shapes: HostShapes, kind: Registered, reflection: bool, weight: Weights | None = None
 ) -> RegisteredShapes:
-    """Lays shapes on their mean, whose principal axes lie along the coordinates.
+    """Registers shapes to their mean, with the mean's principal axes along the coordinates.
 
     Args:
         shapes: Shapes, none of them a point or a line.
-        kind: What is taken out. With `"none"` all are shifted together, to their common centroid.
+        kind: What is removed. With `"none"` all are shifted together, to their common centroid.
         reflection: Whether they may be mirrored.
-        weight: How much each counts in the mean, or None for all alike.
+        weight: Weight of each shape in the mean, or None for equal weights.
 
     Returns:
         The registered shapes, their mean and how each was moved.
@@ -91,7 +92,7 @@ def common_centroid(shapes: HostShapes, weight: Weights | None) -> Point:
 
     Args:
         shapes: The shapes.
-        weight: How much each counts, or None for all alike.
+        weight: Weight of each shape, or None for equal weights.
 
     Returns:
         The mean of all their landmarks.
@@ -104,13 +105,13 @@ def common_centroid(shapes: HostShapes, weight: Weights | None) -> Point:
 def register_to(
     shapes: HostShapes, consensus: HostShape, origin: Point, kind: Registered, reflection: bool
 ) -> tuple[HostShapes, Similarities]:
-    """Lays shapes on the mean of others, as those were: to unit size where scale is taken out.
+    """Registers shapes to the mean of others in the same way: to unit size if scale is removed.
 
     Args:
         shapes: Shapes, none of them a point or a line.
         consensus: The mean.
-        origin: Where the common centroid of the others was, for those that are only shifted.
-        kind: What is taken out.
+        origin: The common centroid of the others, for shapes that are only shifted.
+        kind: What is removed.
         reflection: Whether they may be mirrored.
 
     Returns:
@@ -133,16 +134,16 @@ def register_to(
 def in_principal_axes(
     shapes: Shapes, *, scaling: bool, reflection: bool, weight: Float[Array, " n"] | None = None
 ) -> Registration:
-    """Shapes laid on their mean, whose principal axes lie along the coordinates.
+    """Registers shapes to their mean, with the mean's principal axes along the coordinates.
 
-    Variances of coordinates are those along these axes, so that they do not depend on how shapes
-    were turned.
+    Variances of coordinates are then those along these axes, and do not depend on how shapes were
+    rotated.
 
     Args:
         shapes: Shapes, none of them a point or a line.
-        scaling: Whether scale is taken out.
+        scaling: Whether scale is removed.
         reflection: Whether they may be mirrored.
-        weight: How much each counts in the mean, or None for all alike.
+        weight: Weight of each shape in the mean, or None for equal weights.
 
     Returns:
         The registration that `generalised_procrustes` finds, rotated as a whole.
@@ -172,7 +173,7 @@ def apply_similarities(shapes: HostShapes, params: Similarities) -> HostShapes:
         params: Scale, rotation and translation of each.
 
     Returns:
-        The shapes moved.
+        The moved shapes.
     """
     dims = shapes.shape[2]
     rotations = params[:, 1 : 1 + dims * dims].reshape(-1, dims, dims)
@@ -185,13 +186,13 @@ def _params(
     rotations: Float[np.ndarray, "n dims dims"],
     centres: Float[np.ndarray, "n dims"],
 ) -> Similarities:
-    """The similarities that take centres to the origin."""
+    """The similarities that move centres to the origin."""
     shifts = -scales[:, None] * np.einsum("nde,ne->nd", rotations, centres)
     return np.concatenate([scales[:, None], rotations.reshape(len(scales), -1), shifts], axis=1)
 
 
 def _shifted(shapes: HostShapes, origin: Point) -> tuple[HostShapes, Similarities]:
-    """Shapes shifted by minus the origin, and the similarities that do so."""
+    """Shapes shifted by minus the origin, and the corresponding similarities."""
     count, dims = len(shapes), shapes.shape[2]
     unmoved = np.broadcast_to(np.eye(dims), (count, dims, dims))
     params = _params(np.ones(count), unmoved, np.broadcast_to(origin, (count, dims)))

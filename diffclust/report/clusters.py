@@ -387,7 +387,9 @@ def how_to_read(gallery: Gallery) -> str:
         ""
         if method.has_prototypes
         else f"<p>{samples.capitalize()} were not compared with prototypes: each prototype is the "
-        f"mean of the aligned {samples} of a finished cluster. The distance is that to the "
+        f"mean of the aligned {samples} of a finished cluster. These alignments did not decide "
+        "the clusters, and may fail where a sample and the mean differ in more than they can "
+        "move, such as the ground. The distance is that to the "
         f"cluster's centre in the {words.space}, and the margin is how much farther the next "
         "centre is.</p>"
     )

@@ -1,7 +1,8 @@
 """Solvers: seeding, Lloyd's algorithm and gradient EM in pure steps, and whole fits as problems.
 
-Take `Lloyd` or `GradientEM` to drive the steps yourself (under `pmap`, say); `run` drives a whole
-fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows of an embedding.
+Use `Lloyd` or `GradientEM` to drive the steps yourself (under `pmap`, for example); `run` drives a
+whole fit, given a problem and `diffclust.parallel.Data`. `kmeans` clusters the rows of an
+embedding.
 """
 
 from diffclust.solvers.aligned_means import aligned_means, alignment_chunks

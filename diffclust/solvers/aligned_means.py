@@ -1,4 +1,4 @@
-"""Prototypes for clusters that were found some other way: the means of their aligned samples."""
+"""Prototypes for clusters that were found in another way: the means of their aligned samples."""
 
 from collections.abc import Iterator
 
@@ -27,13 +27,13 @@ _PASSES = 4
 def align_to_own(
     solver: Lloyd, learned: Learned, samples: PyTree, memory: Memory, prepared: PyTree
 ) -> Alignment:
-    """Aligns every sample of a batch to the prototype of the cluster that it is in.
+    """Aligns every sample of a batch to the prototype of its cluster.
 
     Args:
         solver: Energy and aligner.
         learned: The prototypes.
         samples: A batch of samples.
-        memory: Their clusters, and params to start from.
+        memory: Their clusters, and the params to start from.
         prepared: What the aligner's `prepare` returned for the prototypes.
 
     Returns:
@@ -67,17 +67,18 @@ def aligned_means(
     key: Key,
     most: int = 200,
 ) -> Clusters:
-    """A prototype for each cluster of a given clustering: the mean of its aligned samples.
+    """Computes a prototype for each given cluster: the mean of its aligned samples.
 
-    As in Lloyd's algorithm, but no sample changes its cluster. A few hundred samples of a cluster
-    are enough for its mean.
+    This works as in Lloyd's algorithm, but no sample changes its cluster. A few hundred samples of
+    a cluster are enough for its mean.
 
     Args:
         problem: Energy, aligner and prototype family; K and penalty weights.
-        data: The samples, of positive weights.
-        assignments: The cluster of each sample of all; the prototype of an empty one is blank.
-        key: Draws the samples that the means are made of.
-        most: Samples of a cluster that its mean is made of.
+        data: The samples, with positive weights.
+        assignments: The cluster of each sample of all processes; the prototype of an empty cluster
+            is blank.
+        key: Random key that draws the samples used for the means.
+        most: Maximum number of samples used for the mean of a cluster.
 
     Returns:
         The clusters.
@@ -98,7 +99,8 @@ def aligned_means(
     for _ in range(_PASSES):
         state, new = data.replicate(state), []
         for batch, past in zip(level.batches, memory, strict=True):
-            # The program that aligns all samples in the end, so that it is compiled once.
+            # The same program as for the final alignment of all samples, so that it is compiled
+            # once.
             new.append(level.map(_aligned, (solver, state.learned), (batch.samples, past)))
             state, _ = level.step(step, state, batch, new[-1])
         memory, state = tuple(new), solver.end_pass(state)
@@ -113,17 +115,17 @@ def alignment_chunks(
     *,
     callback: Callback = ignore,
 ) -> Chunkwise:
-    """Aligns every sample to the prototype of its given cluster, by chunks.
+    """Aligns every sample to the prototype of its given cluster, in chunks.
 
     Args:
         problem: Energy, aligner and prototype family.
         clusters: The prototypes.
         data: The samples.
-        assignments: The cluster of each sample of all.
+        assignments: The cluster of each sample of all processes.
         callback: Called after every chunk.
 
     Returns:
-        Yields the params of this process's samples, chunk by chunk.
+        An iterator over the params of this process's samples, chunk by chunk.
     """
     solver, level = problem.solver, problem.level(data, 1)
     memory = assigned_memory(solver, level, problem.plan.num_clusters, assignments)
@@ -149,12 +151,12 @@ def alignment_chunks(
 def _sample_of(
     group: np.ndarray, weight: np.ndarray, most: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes some of a group's samples, and their weights."""
+    """Draws some of a group's samples, and their weights."""
     if group.size <= most:
         return group, weight
     if np.ptp(weight) == 0:
         return rng.choice(group, most, replace=False), weight[:most]
-    # At even steps along the sum of weights: a heavy sample is drawn more than once.
+    # At even steps along the cumulative weight: a heavy sample is drawn more than once.
     order = rng.permutation(group.size)
     ends = np.cumsum(weight[order])
     steps = (rng.random() + np.arange(most)) * (ends[-1] / most)

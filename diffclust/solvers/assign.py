@@ -1,4 +1,4 @@
-"""The assignment of samples to clusters that stay as they are."""
+"""The assignment of samples to fixed clusters."""
 
 import dataclasses
 import math
@@ -23,17 +23,17 @@ from diffclust.solvers.gradient import GradientEM
 from diffclust.solvers.result import Assignment, Callback, Progress, ignore
 
 SoftAssignment = tuple[Assignment, Float[np.ndarray, " n"], Float[np.ndarray, "n clusters"]]
-"""Samples assigned: how, the loss of each, and its responsibilities."""
+"""The assignment of samples, the loss of each, and its responsibilities."""
 
 
 def assignment_of(memory: Memory) -> Assignment:
-    """The assignment that the memory of samples holds.
+    """The assignment stored in the memory of samples.
 
     Args:
         memory: Memory on the host.
 
     Returns:
-        Every sample in the first of its candidates.
+        The assignment of every sample to the first of its candidates.
     """
     cluster, energy, params = map(np.asarray, (memory.cluster, memory.energy, memory.params))
     if cluster.shape[1] > 1:
@@ -50,12 +50,12 @@ def memberships_of(
     """Share of each cluster in each sample.
 
     Args:
-        reduction: The reduction as it is now.
+        reduction: The current reduction.
         memory: Memory on the host.
-        num_clusters: K; None for the greatest membership of each sample alone.
+        num_clusters: K; None to return only the largest membership of each sample.
 
     Returns:
-        Memberships; zero of clusters that are no candidates.
+        Memberships; zero for clusters that are not candidates.
     """
     share = np.asarray(reduction.memberships(jnp.asarray(memory.energy)))
     if num_clusters is None:
@@ -77,11 +77,11 @@ def _assign_chunks(
     part: Callable[[Memory], PyTree],
     callback: Callback,
 ) -> Any:
-    """Parts of the memory of all samples, in their order."""
+    """Parts of the memory of all samples, in the samples' order."""
     samples, size = data.samples, data.chunk_size
     assert size is not None
     if isinstance(samples, ImageSource):
-        # The model may be of images in memory, whose chunks are larger.
+        # The model may have been fitted to images in memory, whose chunks are larger.
         size = min(size, largest_read(math.prod(samples.shape[1:])))
     chunks = dataclasses.replace(data, weight=None, chunk_size=size).level(1, solver.normalise)
     unseen = solver.init_memory(chunks.own_size, len(learned.clusters), chunks.dtype)
@@ -109,11 +109,11 @@ def _assign_chunks(
 def assign_samples(
     solver: AbstractSolver, learned: Learned, data: Data, *, callback: Callback = ignore
 ) -> Assignment:
-    """Assigns samples to clusters that stay as they are.
+    """Assigns samples to fixed clusters.
 
     Args:
-        solver: What assigns.
-        learned: The clusters and what goes with them.
+        solver: The solver that assigns.
+        learned: The clusters and the rest of what was learned.
         data: The samples.
         callback: Called after every chunk.
 
@@ -134,10 +134,10 @@ def assign_softly(
     """Assigns samples, with their losses and responsibilities.
 
     Args:
-        solver: What assigns.
-        learned: The clusters and what goes with them.
+        solver: The solver that assigns.
+        learned: The clusters and the rest of what was learned.
         data: The samples.
-        greatest: Whether only the greatest responsibility of each sample is kept.
+        greatest: Whether only the largest responsibility of each sample is kept.
         callback: Called after every chunk.
 
     Returns:
@@ -156,20 +156,20 @@ def assign_softly(
 def all_energies(
     solver: AbstractSolver, learned: Learned, data: Data, *, callback: Callback = ignore
 ) -> Float[np.ndarray, "n clusters"]:
-    """Computes the energy of each sample in every cluster, not in its best ones alone.
+    """Computes the energy of each sample in every cluster, not only in its best ones.
 
     Args:
-        solver: What assigns. Aligners that follow a few clusters to the end (`candidates`), and
-            those they are composed of, are made to follow all.
-        learned: The clusters and what goes with them.
+        solver: The solver that assigns. Aligners that follow only a few clusters to the end
+            (`candidates`), and the aligners that they consist of, are made to follow all.
+        learned: The clusters and the rest of what was learned.
         data: The samples.
         callback: Called after every chunk.
 
     Returns:
-        The energy (of a mixture, the score) of every sample in every cluster.
+        The energy (for a mixture, the score) of every sample in every cluster.
 
     Raises:
-        ValueError: If the aligner follows fewer clusters and has no such setting.
+        ValueError: If the aligner follows fewer clusters and has no `candidates` setting.
     """
     count = len(learned.clusters)
     aligner = _following_all(solver.aligner, count)
@@ -191,7 +191,7 @@ def all_energies(
 
 
 def _following_all(aligner: AbstractAligner, count: int) -> AbstractAligner:
-    """An aligner that follows all clusters to the end, as far as its settings go."""
+    """An aligner that follows all clusters to the end, as far as its settings allow."""
     if aligner.num_candidates(count) >= count:
         return aligner
     changes: dict[str, Any] = {

@@ -26,12 +26,12 @@ from diffclust.prototypes import Learned
 
 
 class Memory(eqx.Module):
-    """Per-sample state between passes, from which alignments start warm.
+    """Per-sample state between passes, from which alignments are warm-started.
 
     Attributes:
-        cluster: The candidates of the last pass, best first; -1 where there are none yet.
+        cluster: The candidates of the last pass, best first; -1 if there are none yet.
         energy: Their energies, ascending.
-        params: Warm starts: the params of the first few of them.
+        params: Warm starts: the params of the first few candidates.
     """
 
     cluster: Int[Array, "n candidates"]
@@ -40,14 +40,14 @@ class Memory(eqx.Module):
 
 
 def memory_of(alignment: Alignment, warm: int) -> Memory:
-    """The memory of a batch that was just aligned.
+    """The memory of a batch that has just been aligned.
 
     Args:
         alignment: Alignments with a leading batch axis.
         warm: How many candidates' params are kept.
 
     Returns:
-        Its memory.
+        The memory of the batch.
     """
     return Memory(alignment.cluster, alignment.energy, alignment.params[:, :warm])
 
@@ -56,12 +56,12 @@ def aligner_for(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstr
     """The aligner that a solver uses with a reduction.
 
     Args:
-        aligner: The aligner that the solver was given.
+        aligner: The aligner that was given to the solver.
         reduction: The solver's reduction.
 
     Returns:
-        In place of `NoAlignment()` one with all clusters as candidates, where memberships are soft
-        or the reduction adds offsets to the energies; else the same aligner.
+        Instead of `NoAlignment()`, one with all clusters as candidates, if memberships are soft or
+        the reduction adds offsets to the energies; otherwise the same aligner.
     """
     has_offsets = type(reduction).offsets is not AbstractReduction.offsets
     needs_all = not reduction.is_hard or has_offsets
@@ -69,7 +69,7 @@ def aligner_for(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstr
 
 
 def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
-    """Zeros of the shapes and dtypes of what a function returns, without calling it.
+    """Zeros with the shapes and dtypes of a function's result, without calling it.
 
     Args:
         function: The function.
@@ -82,7 +82,7 @@ def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
 
 
 class AbstractSolver(eqx.Module):
-    """An energy, an aligner, and the assignment of samples to the clusters of least energy."""
+    """An energy, an aligner, and the assignment of samples to the clusters of lowest energy."""
 
     energy: eqx.AbstractVar[AbstractPairEnergy]
     aligner: eqx.AbstractVar[AbstractAligner]
@@ -90,7 +90,7 @@ class AbstractSolver(eqx.Module):
     adjoint: eqx.AbstractVar[Adjoint]
 
     def __check_init__(self):
-        """Refuses settings that mean nothing."""
+        """Refuses invalid settings."""
         _validation.count(self.warm_starts, "warm_starts")
         _validation.one_of(self.adjoint, get_args(Adjoint), "adjoint")
 
@@ -107,24 +107,24 @@ class AbstractSolver(eqx.Module):
             sample: One sample.
 
         Returns:
-            The sample, scaled.
+            The scaled sample.
         """
 
     def reduction_of(self, learned: Learned) -> AbstractReduction:
         """The current reduction.
 
         Args:
-            learned: What is learned.
+            learned: The learned arrays.
 
         Returns:
-            The state of an adaptive reduction; else the solver's reduction.
+            The state of an adaptive reduction; otherwise the solver's reduction.
         """
         if learned.objective is None or not self.reduction.is_adaptive:
             return self.reduction
         return learned.objective
 
     def assign(self, learned: Learned, samples: PyTree, memory: Memory | None) -> Alignment:
-        """Aligns a batch to its best clusters, which stay as they are.
+        """Aligns a batch to its best clusters, which do not change.
 
         Args:
             learned: The clusters.
@@ -132,8 +132,8 @@ class AbstractSolver(eqx.Module):
             memory: Their memory, or None.
 
         Returns:
-            Alignments with a leading batch axis, sorted by the reduction's scores, which stand in
-            place of the energies.
+            Alignments with a leading batch axis, sorted by the reduction's scores, which replace
+            the energies.
         """
         alignment = self.align(learned, samples, memory)
         reduction = self.reduction_of(learned)
@@ -157,13 +157,13 @@ class AbstractSolver(eqx.Module):
         return jax.vmap(by_score)(alignment)
 
     def num_remembered(self, num_clusters: int) -> int:
-        """For how many candidates of each sample the memory stores params.
+        """The number of candidates per sample for which the memory stores params.
 
         Args:
             num_clusters: Number of clusters.
 
         Returns:
-            Their number.
+            The number.
         """
         return min(self.warm_starts, self.aligner.num_candidates(num_clusters))
 
@@ -191,7 +191,7 @@ class AbstractSolver(eqx.Module):
             num_clusters: Number of clusters.
 
         Returns:
-            Their number.
+            The number.
         """
         places = self.aligner.num_candidates(num_clusters)
         return 8 * places + 4 * self.num_remembered(num_clusters) * self.energy.num_params
@@ -202,7 +202,7 @@ class AbstractSolver(eqx.Module):
         Args:
             learned: The clusters.
             samples: A batch of samples.
-            memory: Their memory, from which the aligner starts; None to start at the identity.
+            memory: Their memory, from which the aligner starts; None to start from the identity.
 
         Returns:
             Alignments with a leading batch axis.

@@ -1,9 +1,9 @@
 """Passes of plain K-means that read only the samples whose cluster is in doubt.
 
-The squared distance of a sample and a centre is ‖p - q‖² + ‖r - s‖², with p and q their projections
-on a few orthonormal axes, r and s what is left. By Cauchy and Schwarz ‖r - s‖² lies between
-(‖r‖ - ‖s‖)² and (‖r‖ + ‖s‖)². Where the own cluster's upper bound is below the lower bounds of all
-others, a sample stays where it is, and is not read.
+The squared distance of a sample and a centre is ‖p - q‖² + ‖r - s‖², where p and q are their
+projections onto a few orthonormal axes, and r and s the remainders. By Cauchy–Schwarz, ‖r - s‖²
+lies between (‖r‖ - ‖s‖)² and (‖r‖ + ‖s‖)². If the upper bound for its own cluster is below the
+lower bounds for all others, a sample keeps its cluster and is not read.
 
 References:
     Hamerly (2010), Making k-means even faster, for bounds that move with the centres.
@@ -31,35 +31,34 @@ from diffclust.solvers.lloyd_run import Reassign, sum_over_chunks
 from diffclust.types import Count, Scalar
 
 _LEAST_WORK, _READING = 9 * 10**8, 30
-"""Products of numbers in a pass from which on bounds save more than it takes to compile and prepare
-them, and as how many products a number counts that is read."""
+"""Number of products in a pass from which on bounds save more time than they take to compile and
+prepare, and the number of products that reading one number costs."""
 
 LEAST_PASSES = 4
-"""Passes of a run before the first with bounds: in those most clusters change."""
+"""Passes of a run before the first with bounds: most clusters change in these."""
 
 _MOST_AXES, _FEWEST_NUMBERS = 160, 128
-"""Axes at most, and a fifth of a sample's numbers; samples of fewer numbers than the latter have
-none."""
+"""Maximum number of axes, which is also at most a fifth of a sample's numbers; and the number of
+values below which samples have no axes."""
 
 _SAMPLES, _NUMBERS = 512, 2**24
-"""Samples whose principal axes are taken, and how many numbers these have at most."""
+"""Number of samples from which principal axes are computed, and most values they may have."""
 
 _BLOCKS = 16
-"""Parts of a chunk, of which as many are read as samples in doubt fill."""
+"""Parts of a chunk; only as many are read as the samples in doubt fill."""
 
 _MOST_READ, _LONGEST_BACKOFF = 0.25, 16
-"""Share of the samples read above which two passes are made without bounds, then four, and so on up
-to the latter."""
+"""Share of samples read above which two passes are made without bounds, then four, and so on up to
+the second number."""
 
 Backoff = tuple[int, int]
-"""Passes to come that are made without bounds, and how many these were when there last were any, or
-1."""
+"""Number of coming passes to make without bounds, and the number when there last were any, or 1."""
 
 NO_BACKOFF: Backoff = (0, 1)
 
 _FARTHEST = 100.0
-"""Squared norm of the mean, in mean squared distances of samples from it, and these in mean losses,
-above which sums do not tell the loss any more."""
+"""Limits above which sums no longer give an accurate loss: the squared norm of the mean, in mean
+squared distances of samples from it, and these in mean losses."""
 
 
 class PrincipalAxes(eqx.Module):
@@ -76,14 +75,14 @@ class PrincipalAxes(eqx.Module):
     def project(
         self, rows: Float[Array, "n *shape"]
     ) -> tuple[Float[Array, "n coordinates"], Float[Array, " n"]]:
-        """Coordinates along the axes, and last the norm of the remainder.
+        """Coordinates along the axes, followed by the norm of the remainder.
 
         Args:
             rows: Samples or centres.
 
         Returns:
-            Coordinates, the last of which is too large by no more than rounding, and squared norms
-            about the mean.
+            Coordinates, of which the last is too large by at most rounding, and squared norms about
+            the mean.
         """
         rows = rows.reshape(rows.shape[0], -1)
         along = product(rows, self.axes) - product(self.mean, self.axes)[None]
@@ -94,11 +93,11 @@ class PrincipalAxes(eqx.Module):
 
 
 class Projected(eqx.Module):
-    """What a pass knows of samples that it does not read.
+    """What a pass knows about samples that it does not read.
 
     Attributes:
-        coordinates: As `PrincipalAxes.project` has them.
-        rounding: By how much distances may differ and change places through rounding.
+        coordinates: As returned by `PrincipalAxes.project`.
+        rounding: How much distances may differ, and change order, through rounding.
     """
 
     coordinates: Float[Array, "n coordinates"]
@@ -106,17 +105,17 @@ class Projected(eqx.Module):
 
 
 class BoundedLloyd(eqx.Module):
-    """The step of plain K-means that reads samples in doubt alone.
+    """The step of plain K-means that reads only samples in doubt.
 
-    In place of energies its memory has the squares of an upper bound on the distance to the own
-    cluster, and of a lower one on that to all others.
+    Instead of energies, its memory holds the squares of an upper bound on the distance to a
+    sample's own cluster, and of a lower bound on the distance to all others.
 
     Attributes:
-        solver: The algorithm whose sums and assignments these are.
+        solver: The algorithm that defines the sums and assignments.
         axes: The axes.
-        square: Σ of the weighted squared norms of all samples about the mean, by which the loss
-            follows from the sums of the clusters.
-        drift: How far each prototype has moved since the memory was made; infinite if not known.
+        square: Σ of the weighted squared norms of all samples about the mean, from which the loss
+            follows with the sums of the clusters.
+        drift: How far each prototype has moved since the memory was made; infinite if unknown.
         centres: Coordinates of the prototypes.
         squared: Their squared norms about the mean.
     """
@@ -136,10 +135,10 @@ class BoundedLloyd(eqx.Module):
         *,
         axis_name: str | None = None,
     ) -> tuple[tuple[LloydState, Count], Memory]:
-        """Moves the samples of a chunk that another cluster is nearer to.
+        """Moves the samples of a chunk for which another cluster is nearer.
 
         Args:
-            carry: The state, with the sums of the last pass, and how many samples were read.
+            carry: The state, with the sums of the last pass, and the number of samples read.
             batch: A chunk of samples, each with its `Projected`.
             memory: Their memory.
             axis_name: Name of a mapped device axis over which sums are added, or None.
@@ -165,10 +164,10 @@ class BoundedLloyd(eqx.Module):
     def _nearest(
         self, learned: Learned, batch: Batch, memory: Memory
     ) -> tuple[Int[Array, " n"], Float[Array, "n 2"], Count]:
-        """Clusters, squares of bounds, and how many samples were read.
+        """Clusters, squared bounds, and the number of samples read.
 
-        First the old bounds, by as much wider as the prototypes have moved (Hamerly); where these
-        leave it open, the axes; where these do too, the samples.
+        First the old bounds are tried, widened by how far the prototypes have moved (Hamerly); if
+        these are not decisive, the axes; and if these are not either, the samples.
         """
         samples, projected = batch.samples
         own, prototypes = memory.cluster[:, 0], learned.clusters.prototype
@@ -205,7 +204,7 @@ class BoundedLloyd(eqx.Module):
             some, mine, spare, rows = (x.at[index].get(mode="clip") for x in given)
             best = self.solver.assign(learned, some, None)
             (first, second), (least, next_) = best.cluster.T, best.energy.T
-            # Of two that are equal but for rounding the own one: or samples may go to and fro.
+            # Among two that are equal up to rounding, the own one: otherwise samples may alternate.
             squares = jnp.sum(rows**2, axis=1) + squared[first] + squared[second]
             stays = next_ - least <= jnp.finfo(spare.dtype).eps * squares
             stays &= second == mine
@@ -222,13 +221,13 @@ class BoundedLloyd(eqx.Module):
 
     @eqx.filter_jit
     def totals(self, state: LloydState) -> Tally:
-        """The tally of a pass: what clusters weigh, and their energies.
+        """The tally of a pass: the weights of clusters, and their energies.
 
         Args:
             state: The state after all chunks.
 
         Returns:
-            The tally. Of the energies the sum alone is right, and margins are missing.
+            The tally. Only the sum of the energies is right, and margins are missing.
         """
         rows = state.learned.clusters.prototype
         centres = rows.reshape(rows.shape[0], -1) - self.axes.mean[None]
@@ -241,14 +240,14 @@ class BoundedLloyd(eqx.Module):
 
 @dataclasses.dataclass(eq=False)
 class Bounds:
-    """Passes over samples that are told apart by a few axes.
+    """Passes that distinguish samples by a few axes.
 
     Attributes:
         solver: The algorithm.
         axes: The axes.
-        square: As `BoundedLloyd` has it.
-        chunks: The data, each sample with its `Projected`.
-        read: How many samples the last pass has read; None where it read all.
+        square: As in `BoundedLloyd`.
+        chunks: The data; each sample has its `Projected`.
+        read: How many samples the last pass read; None if it read all.
     """
 
     solver: Lloyd
@@ -260,16 +259,16 @@ class Bounds:
     def next_pass(
         self, backoff: Backoff, learned: Learned, previous: Learned, loss: float
     ) -> Reassign | None:
-        """The next pass; to be asked before each that is not the first of a run.
+        """The next pass; to be called before every pass except the first of a run.
 
         Args:
-            backoff: What `next_backoff` gave after the last pass.
-            learned: The prototypes under which it assigns.
-            previous: Those of the pass before, or, after a refill, the same.
-            loss: The loss of the pass before.
+            backoff: The result of `next_backoff` after the last pass.
+            learned: The prototypes under which the pass assigns.
+            previous: The prototypes of the last pass or, after a refill, the same ones.
+            loss: The loss of the last pass.
 
         Returns:
-            A pass; None where it reads all samples.
+            A pass; None if it should read all samples.
         """
         self.read = None
         if backoff[0] > 0 or loss * _FARTHEST < float(self.square):
@@ -279,13 +278,13 @@ class Bounds:
         return functools.partial(self._sums, lloyd)
 
     def next_backoff(self, backoff: Backoff) -> Backoff:
-        """How many passes are to be made without bounds, after the last one.
+        """How many passes to make without bounds, after the last pass.
 
         Args:
-            backoff: The same before that pass.
+            backoff: The value before that pass.
 
         Returns:
-            None, unless it read many; then two, four and so on.
+            None, unless the pass read many samples; then two, four and so on.
         """
         left, last = backoff
         if self.read is None:
@@ -315,7 +314,7 @@ def _drift(axes: PrincipalAxes, now: Array, before: Array) -> tuple[Array, Array
     """How far prototypes have moved, rounded up, and their projections."""
     squares = jnp.sum((now - before).reshape(now.shape[0], -1) ** 2, axis=1)
     drift = jnp.sqrt(squares) * (1.0 + 64.0 * jnp.finfo(now.dtype).eps)
-    # After a refill it is not known.
+    # After a refill this is unknown.
     drift = jnp.where(jnp.any(drift > 0), drift, jnp.inf)
     return drift, *axes.project(now)
 
@@ -325,15 +324,15 @@ def _num_axes(size: int) -> int:
 
 
 def numbers_kept(num_samples: int, size: int, num_clusters: int) -> int:
-    """How many numbers passes with bounds keep of each sample, beside the sample.
+    """How many numbers passes with bounds keep per sample, in addition to the sample itself.
 
     Args:
         num_samples: N.
-        size: Numbers a sample.
+        size: Numbers per sample.
         num_clusters: K.
 
     Returns:
-        Their number; none where samples are small or few.
+        The number; zero if samples are small or few.
     """
     work = num_samples * size * (num_clusters + _READING)
     if size < _FEWEST_NUMBERS or size > num_samples or work < _LEAST_WORK:
@@ -342,7 +341,7 @@ def numbers_kept(num_samples: int, size: int, num_clusters: int) -> int:
 
 
 def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | None:
-    """The bounds, where they help.
+    """The bounds, if they help.
 
     Args:
         solver: The solver.
@@ -350,9 +349,9 @@ def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | Non
         num_clusters: K.
 
     Returns:
-        Bounds; None where the algorithm is not plain K-means of several clusters, samples are
-        streamed, small, few or far from zero, or the device is not a CPU: others multiply matrices
-        faster than they choose rows.
+        Bounds; None if the algorithm is not plain K-means with several clusters, if samples are
+        streamed, small, few or far from zero, or if the device is not a CPU: other devices multiply
+        matrices faster than they select rows.
     """
     if not _is_plain(solver, chunks) or num_clusters < 2 or jax.default_backend() != "cpu":
         return None
@@ -397,7 +396,7 @@ def _principal_axes(samples: np.ndarray) -> PrincipalAxes:
     rows = samples.reshape(len(samples), -1).astype(np.float64)
     mean = rows.mean(axis=0)
     rows = rows - mean
-    # Of few samples of many numbers the small product.
+    # For few samples of many numbers, the smaller product.
     _, vectors = leading_eigenvectors(rows @ rows.T, min(_num_axes(rows.shape[1]), len(rows) - 1))
     axes, _ = np.linalg.qr(rows.T @ vectors)
     return PrincipalAxes(*jax.device_put((mean.astype(samples.dtype), axes.astype(samples.dtype))))
@@ -411,7 +410,7 @@ def _projected(
 
 
 def _rounding(rows: Float[Array, "n *shape"]) -> Float[Array, " n"]:
-    """What products of rows and others of the same norms may lose."""
+    """A bound on the rounding of products of rows with others of the same norms."""
     rows = rows.reshape(rows.shape[0], -1)
     lost = 8.0 * float(jnp.finfo(rows.dtype).eps) * rows.shape[1] ** 0.5
     return lost * jnp.sum(rows**2, axis=1)

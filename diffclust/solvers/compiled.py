@@ -1,8 +1,8 @@
-"""Whole fits by Lloyd's algorithm as one program: to be mapped, differentiated, compiled once.
+"""Whole fits by Lloyd's algorithm as one program that can be mapped and differentiated.
 
-`LloydProblem` loops on the host, over chunks, and can stop and report; `compiled_lloyd` is one loop
-over data that fit in memory, to be mapped with `jax.vmap` over restarts, bootstrap weights,
-penalties or the samples of a simulation. With a fixed number of passes gradients go through it.
+`LloydProblem` loops over chunks on the host, and can stop and report; `compiled_lloyd` is one loop
+over data that fit in memory, which can be mapped with `jax.vmap` over restarts, bootstrap weights,
+penalties or the samples of a simulation. With a fixed number of passes, gradients flow through it.
 """
 
 import functools
@@ -32,14 +32,14 @@ class CompiledRun(eqx.Module):
     """The result of a compiled run.
 
     Attributes:
-        learned: The clusters under which the samples were assigned last.
+        learned: The clusters under which the samples were last assigned.
         cluster: The cluster of each sample.
-        loss: The summed energies; NaN where the run broke down.
-        passes: Passes that were made, without one that raised the loss.
-        converged: Whether the last one changed no assignment.
-        params: How each sample is aligned to its cluster.
-        risen: Whether a pass raised the loss, though the clusters alone had changed: the family
-            does not minimise the distance.
+        loss: The summed energies; NaN if the run broke down.
+        passes: Number of passes, not counting one that raised the loss.
+        converged: Whether the last pass changed no assignment.
+        params: The alignment of each sample to its cluster.
+        risen: Whether a pass raised the loss although only the clusters had changed, which means
+            that the family does not minimise the distance.
     """
 
     learned: Learned
@@ -54,10 +54,10 @@ class CompiledRun(eqx.Module):
 def compiled_seeds(
     solver: Lloyd, batch: Batch, num_clusters: int, key: Key
 ) -> Int[Array, " clusters"]:
-    """k-means++ as part of a program: each seed is drawn in proportion to its energy so far.
+    """k-means++ as part of a program: each seed is drawn in proportion to its current energy.
 
     Args:
-        solver: The solver, by whose energy samples are far from each other.
+        solver: The solver, whose energy measures how far samples are from each other.
         batch: All samples, with their weights.
         num_clusters: K.
         key: Random key.
@@ -78,7 +78,7 @@ def compiled_seeds(
         to_seed = functools.partial(distances_to_seeds, solver.energy, solver.family, seeds=seed)
         nearest = jnp.minimum(nearest, jax.vmap(to_seed)(batch.samples)[:, 0])
         mass = batch.weight * nearest
-        # Where every sample sits on a seed, any will do.
+        # If every sample coincides with a seed, any will do.
         mass = jnp.where(jnp.any(mass > 0), mass, batch.weight)
         seed = jax.random.categorical(key, jnp.log(mass))
         return (nearest, seed), seed
@@ -100,25 +100,26 @@ def compiled_lloyd(
 ) -> CompiledRun:
     """Runs Lloyd's algorithm from assignments, clusters or seeds until no assignment changes.
 
-    A pass that raises the loss ends the run, as it does a `LloydProblem`'s, and the one before is
-    kept; with `fixed` all passes are made, and `risen` tells. Under the default adjoint params that
-    are searched for are held fixed, by which slopes through several passes lack what prototypes
-    owe to the params (in docs/bilevel.md most of them): `Lloyd(..., adjoint="unrolled")` has it.
+    A pass that raises the loss ends the run, as in `LloydProblem`, and the pass before it is kept;
+    with `fixed` all passes are made, and `risen` tells whether this happened. Under the default
+    adjoint, params that are searched for are held fixed, so gradients through several passes lack
+    the effect of the params on the prototypes (most of the gradient in docs/bilevel.md):
+    `Lloyd(..., adjoint="unrolled")` includes it.
 
     Args:
         solver: The solver.
         batch: All samples.
         start: The cluster of each sample, clusters, or a key for k-means++ seeds.
         num_clusters: K.
-        penalty: Weights of the energy's penalty terms, where no clusters are given.
-        max_passes: Most passes.
-        fixed: Whether all of `max_passes` are made, so that reverse mode goes through them.
+        penalty: Weights of the energy's penalty terms, if no clusters are given.
+        max_passes: Maximum number of passes.
+        fixed: Whether all `max_passes` are made, as reverse-mode differentiation requires.
 
     Returns:
-        Where it ended.
+        The result of the run.
 
     Raises:
-        ValueError: Where shapes or types do not fit; values of a traced start are not looked at.
+        ValueError: If shapes or types do not match; the values of a traced start are not checked.
     """
     _check(solver, batch, start, num_clusters, penalty)
     _validation.count(max_passes, "max_passes")
@@ -209,7 +210,7 @@ def _first_state(
         seeds = jax.tree.map(lambda leaf: leaf[index], batch.samples)
         return solver.init(clusters_of(solver, seeds, penalty)), memory
     first = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], num_clusters, axis=0), batch.samples)
-    # A group in which no sample weighs anything begins as its plain mean.
+    # A group whose samples all have weight zero starts as its plain mean.
     weighs = jax.ops.segment_sum(batch.weight, start, num_clusters) > 0
     weight = jnp.where(weighs[start], batch.weight, 1.0)
     memory = eqx.tree_at(lambda m: m.cluster, memory, memory.cluster.at[:, 0].set(start))
@@ -222,7 +223,7 @@ def _first_state(
 def _worst(
     energy: Float[Array, " n"], batch: Batch, empty: Bool[Array, " clusters"]
 ) -> Int[Array, " clusters"]:
-    """Chooses for each empty cluster another one of the samples that fit their clusters worst."""
+    """Chooses, for each empty cluster, a different one of the samples with the worst fit."""
     weighted = jnp.where(batch.weight > 0, energy * batch.weight, -jnp.inf)
     worst = jnp.argsort(-weighted)[: empty.shape[0]]
     places = jnp.minimum(jnp.cumsum(empty, dtype=jnp.int32) - 1, worst.shape[0] - 1)

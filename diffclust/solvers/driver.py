@@ -1,4 +1,4 @@
-"""What a fit consists of, and its loop: it restores, advances, saves and counts seconds."""
+"""The parts of a fit, and its loop, which restores, advances, saves and measures time."""
 
 import abc
 import dataclasses
@@ -19,7 +19,7 @@ from diffclust.solvers.result import Callback, FitError, Outcome, Snapshots, ign
 from diffclust.types import Key
 
 Position = dict[str, Any]
-"""Where a fit is: restart, level, phase, histories, losses: what JSON can hold."""
+"""Where a fit is: restart, level, phase, histories and losses, as values that JSON can hold."""
 
 
 def static_fields(fit: Any) -> Position:
@@ -36,11 +36,12 @@ def static_fields(fit: Any) -> Position:
 
 
 class State(NamedTuple):
-    """The state of a fit between two steps; a snapshot is the same in canonical form.
+    """The state of a fit between two steps; a snapshot is a state in canonical form.
 
     Attributes:
         arrays: A tree of arrays whose structure and shapes follow from the problem, a description
-            of the data and the position; parts that are not needed yet, or any more, are None.
+            of the data and the position; parts that are not needed yet, or no longer needed, are
+            None.
         position: Where the fit is.
     """
 
@@ -51,8 +52,8 @@ class State(NamedTuple):
 class AbstractProblem(abc.ABC):
     """What is minimised, and the steps from one state to the next.
 
-    A problem belongs to one fit. What it keeps beside the state are caches: it goes on from any
-    state that `template` describes.
+    A problem belongs to one fit. Anything it keeps in addition to the state is a cache: it can
+    continue from any state that `template` describes.
     """
 
     @abc.abstractmethod
@@ -69,7 +70,7 @@ class AbstractProblem(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """Makes a step: a pass, a window of gradient steps, a trial split, a stage or chunk of one.
+        """Makes a step: a pass, a window of gradient steps, a trial split, a stage or its chunk.
 
         Args:
             data: The samples and the devices that share them.
@@ -85,7 +86,7 @@ class AbstractProblem(abc.ABC):
 
     @abc.abstractmethod
     def done(self, state: State) -> bool:
-        """Whether nothing is left to be done.
+        """Whether the fit is finished.
 
         Args:
             state: The state.
@@ -101,21 +102,21 @@ class AbstractProblem(abc.ABC):
         Args:
             data: The samples and the devices that share them.
             state: The state after the last step.
-            callback: Called with the progress of the assignment, where one is left to be made.
+            callback: Called with the progress of the final assignment, if that is still to be made.
 
         Returns:
-            The outcome; its seconds are the driver's to set.
+            The outcome, without the time taken, which the driver adds.
         """
 
     @abc.abstractmethod
     def template(self, description: Description, position: Position) -> PyTree:
-        """Arrays of the shapes and dtypes that a snapshot at a position holds.
+        """Arrays with the shapes and dtypes of a snapshot at a position.
 
-        A pure function: it reads no data and calls no collective.
+        This is a pure function: it reads no data and calls no collective.
 
         Args:
-            description: What is known of the samples.
-            position: Where the fit was, with tuples for the lists that JSON holds.
+            description: What is known about the samples.
+            position: Where the fit was, with tuples in place of JSON's lists.
 
         Returns:
             A tree like the state's in canonical form.
@@ -123,14 +124,14 @@ class AbstractProblem(abc.ABC):
 
 
 def check_data(data: Data, num_clusters: int) -> None:
-    """Refuses data that a problem cannot be solved for.
+    """Refuses data for which a problem cannot be solved.
 
     Args:
         data: The samples.
         num_clusters: K.
 
     Raises:
-        ValueError: With what is wrong and what would do.
+        ValueError: If the data are refused; the message says what is wrong and what would work.
     """
     leaves = jax.tree.leaves(data.samples)
     _validation.sample_arrays(leaves)
@@ -143,16 +144,16 @@ def check_data(data: Data, num_clusters: int) -> None:
 
 
 ClosedForm = Callable[[Data], tuple[Data, Mapping[str, np.ndarray]]]
-"""Computes something before clustering, such as a registration: the data that follow, and arrays by
-name."""
+"""Computes something before clustering, such as a registration: returns the resulting data, and
+arrays by name."""
 
 Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProblem], ...]
-"""What a fit consists of: closed forms in order, and last a problem, or a function that makes it of
-what these have computed."""
+"""The parts of a fit: closed forms in order, then a problem, or a function that makes a problem
+from their results."""
 
 STATE_FORMAT = 9
-"""Number of the format of snapshots, which their folder records: to be raised when their trees or
-positions change."""
+"""Version of the snapshot format, which is recorded in their folder; to be increased when their
+trees or positions change."""
 
 
 def run(
@@ -165,18 +166,18 @@ def run(
 ) -> Outcome:
     """Runs a fit, from the beginning or from its last snapshot.
 
-    After every step the state is offered to the snapshots. Of several processes all run this with
-    their own samples.
+    After every step the state is offered to the snapshots. With several processes, all run this
+    with their own samples.
 
     Args:
-        stages: Closed forms, which are always computed, and last the problem.
+        stages: Closed forms, which are always computed, followed by the problem.
         data: The samples, and the devices and processes that share them.
         key: Random key.
         callback: Called with the progress; an exception that it raises ends the fit.
         snapshots: Where states are saved and found, or None.
 
     Returns:
-        The outcome; its extras hold what the closed forms have computed, too.
+        The outcome; its extras include the results of the closed forms.
 
     Raises:
         FitError: If the fit breaks down.
@@ -191,7 +192,7 @@ def run(
     make = cast(Callable[..., AbstractProblem], last)
     problem = last if isinstance(last, AbstractProblem) else make(results)
     restored = None if snapshots is None else _restored(problem, data, snapshots, key)
-    # A list, from which each step takes the state: what is to be freed is not held here as well.
+    # A list from which each step takes the state, so that no reference here keeps its memory alive.
     state = [problem.init(data, key) if restored is None else restored[0]]
     if restored is not None:
         start -= restored[1]
@@ -220,7 +221,7 @@ def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTre
 def _restored(
     problem: AbstractProblem, data: Data, snapshots: Snapshots, key: Key
 ) -> tuple[State, float] | None:
-    """The state that was saved last, and how long it took to get there."""
+    """The state that was last saved, and the time it took to get there."""
     description = data.description  # all processes must ask; the template is made by one alone
 
     def template(about: dict[str, Any]) -> PyTree:
@@ -242,7 +243,7 @@ def _numbers_of(key: Key) -> list[int]:
 
 
 def _tuples(value: Any) -> Any:
-    """Replaces lists by tuples, in dictionaries and lists too."""
+    """Replaces lists by tuples, also in dictionaries and lists."""
     if isinstance(value, dict):
         return {name: _tuples(each) for name, each in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

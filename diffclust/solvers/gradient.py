@@ -27,8 +27,8 @@ from diffclust.types import Count, Key, Scalar
 ADAM = optax.scale_by_adam(eps_root=1e-30)
 """One object for all solvers, so that they share what was compiled.
 
-The root of a second moment of zero, as weights of idle units have it, has no derivative; this one
-has, and is far below `eps`.
+At a second moment of zero, as for the weights of idle units, the root has no derivative; with
+`eps_root` it has, and `eps_root` is far below `eps`.
 """
 
 
@@ -40,9 +40,9 @@ class GradientTally(eqx.Module):
 
     Attributes:
         count: Weight of the samples whose best cluster each is, as far as they count.
-        loss: Their losses.
-        mass: Their whole weight.
-        reduction: The statistics of a reduction that follows the samples, else None.
+        loss: Sum of their losses.
+        mass: Their total weight.
+        reduction: The statistics of an adaptive reduction, otherwise None.
     """
 
     count: Float[Array, " clusters"]
@@ -57,9 +57,9 @@ class GradientState(eqx.Module):
     Attributes:
         learned: Prototypes, networks, mixture weights.
         moments: The optimiser's state.
-        tally: Sums since it was cleared last.
+        tally: Sums since it was last cleared.
         step: Steps taken.
-        failed: The first step whose loss or gradient was not a number, which was not taken; -1 if
+        failed: The first step whose loss or gradient was not finite, which was not taken; -1 if
             there was none.
     """
 
@@ -73,26 +73,26 @@ class GradientState(eqx.Module):
 class GradientEM(AbstractSolver):
     """Steps down the gradient of a reduction of energies, over batches of samples.
 
-    `init`, `step` for each batch, `refill` now and then; all pure. The gradient of a mixture's
-    negative log-likelihood is that of its expectation under fixed responsibilities, so one class
-    serves K-means and EM.
+    Use `init`, then `step` for each batch, and `refill` now and then; all are pure. The gradient of
+    a mixture's negative log-likelihood is that of its expectation under fixed responsibilities, so
+    one class serves both K-means and EM.
 
     Attributes:
         energy: The energy of a sample against a cluster.
         aligner: Finds the params: predicted and learned, minimised, or none. `NoAlignment()` is
-            made to follow all clusters where memberships are soft.
-        reduction: How a sample's energies make its loss.
-        followed: For how many clusters of a sample a gradient is computed, best first; None for
-            one where the reduction is hard, else for all, which is exact. Clusters of negligible
-            responsibility have no gradient to speak of.
+            made to follow all clusters if memberships are soft.
+        reduction: Turns a sample's energies into its loss.
+        followed: For how many clusters of a sample the gradient is computed, best first. None means
+            one if the reduction is hard, otherwise all, which is exact. Clusters of negligible
+            responsibility have practically no gradient.
         decay: Weight decay of the networks.
-        warm_starts: How many candidates' params are remembered of each sample.
+        warm_starts: For how many candidates of each sample params are remembered.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
-        optimizer: Any complete optimiser of optax's; None for Adam at the rate of the phase. Where
-            its state holds a `learning_rate` (`optax.inject_hyperparams`), that is the phase's;
-            otherwise its own schedule stands.
-        optimiser: As in version 0.1, a transformation of gradients without learning rate, of the
-            opposite sign; deprecated.
+        optimizer: Any complete optax optimiser; None for Adam at the rate of the phase. If its
+            state holds a `learning_rate` (`optax.inject_hyperparams`), that is set to the phase's;
+            otherwise it keeps its own schedule.
+        optimiser: Deprecated. As in version 0.1, a gradient transformation without learning rate
+            and with the opposite sign.
 
     References:
         Monnier et al., DTI clustering, Sec. 3.2 and Algorithm 1.
@@ -109,11 +109,11 @@ class GradientEM(AbstractSolver):
     optimiser: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
 
     def __post_init__(self):
-        """Takes all clusters for soft memberships."""
+        """Makes the aligner follow all clusters if memberships are soft."""
         self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):
-        """Refuses a reduction of which nothing would be learned; warns of the former name."""
+        """Refuses a reduction from which nothing would be learned; warns about the former name."""
         kind = type(self.reduction)
         has_init = kind.init is not AbstractReduction.init
         if has_init and not kind.is_adaptive and kind.offsets is AbstractReduction.offsets:
@@ -143,14 +143,14 @@ class GradientEM(AbstractSolver):
         """A state before the first step.
 
         Args:
-            learned: What is learned, to start from.
+            learned: The learned arrays to start from.
 
         Returns:
             The state.
 
         Raises:
-            ValueError: If the aligner predicts and then searches, through which no gradient passes
-                to the network; or if the optimizer climbs.
+            ValueError: If the aligner predicts and then searches, so that no gradient reaches the
+                network; or if the optimizer ascends.
         """
         aligner = self.aligner
         if isinstance(aligner, Sequential) and aligner.first.is_learned and not aligner.is_learned:
@@ -169,7 +169,7 @@ class GradientEM(AbstractSolver):
         return state
 
     def _check_descent(self, state: GradientState) -> None:
-        """Refuses an optimiser that goes up a constant gradient."""
+        """Refuses an optimiser that ascends a constant gradient."""
         zeros, ones = (jax.tree.map(f, state.learned) for f in (jnp.zeros_like, jnp.ones_like))
         loss, state = state.tally.loss, eqx.tree_at(lambda s: s.learned, state, zeros)
         updates, _ = self._updated(state, ones, loss, jnp.ones_like(loss))
@@ -189,11 +189,12 @@ class GradientEM(AbstractSolver):
             size: Number of samples.
             num_clusters: Number of clusters.
             dtype: Floating dtype.
-            past: That of another solver, whose params go on in the first of this one's, or None.
+            past: The memory of another solver, whose params become the first ones of this one's, or
+                None.
 
         Returns:
-            Memory without other candidates; None where no alignment would start from it, as
-            predicted ones do not.
+            Memory without other candidates; None if no alignment starts from it, as when params are
+            predicted.
         """
         if self.aligner.is_learned or self.energy.num_params == 0:
             return None
@@ -208,12 +209,12 @@ class GradientEM(AbstractSolver):
         """The loss of each sample of a batch, with its gradient.
 
         Args:
-            learned: What is learned.
+            learned: The learned arrays.
             samples: A batch of samples.
-            alignment: How they were assigned under the same.
+            alignment: Their assignment under the same learned arrays.
 
         Returns:
-            One number a sample.
+            One number per sample.
         """
         clusters, reduction = learned.clusters, self.reduction_of(learned)
         if reduction is not self.reduction:
@@ -252,7 +253,7 @@ class GradientEM(AbstractSolver):
             axis_name: Name of a mapped device axis over which gradients are added, or None.
 
         Returns:
-            The state after the step, and the batch's new memory, None where it was.
+            The state after the step, and the batch's new memory, or None if it was None.
         """
 
         def total(learned: Learned) -> tuple[Scalar, tuple[Alignment, PyTree]]:
@@ -268,7 +269,7 @@ class GradientEM(AbstractSolver):
 
         value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
         (loss, (alignment, running)), gradient = value_and_grad(state.learned)
-        # Weights of penalties are chosen, not learned: the loss would fall by making them small.
+        # Penalty weights are chosen, not learned: making them small would lower the loss.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)
         share, number = total_share(reduction, alignment.energy), len(state.learned.clusters)
@@ -277,7 +278,7 @@ class GradientEM(AbstractSolver):
         if axis_name is not None:
             every = (loss, gradient, count, mass, sums)
             loss, gradient, count, mass, sums = jax.lax.psum(every, axis_name)
-        # An empty batch has no gradient, and so no step to take.
+        # An empty batch has no gradient, so no step is taken.
         divisor = jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)
         gradient = jax.tree.map(lambda g: g / divisor, gradient)
         finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient, squared=True))
@@ -285,9 +286,9 @@ class GradientEM(AbstractSolver):
         learned, moments = self._updated(state, gradient, loss / divisor, rate)
         network = self._batch_normalised(learned)
         shared = learned.shared if network is None else network.with_moments(running)
-        # A reduction that follows the samples takes no steps.
+        # An adaptive reduction is not changed by gradient steps.
         held = (state.learned if self.reduction.is_adaptive else learned).objective
-        # An optimiser with decay or noise moves the weights of penalties even without a gradient.
+        # An optimiser with decay or noise moves the penalty weights even without a gradient.
         weights = state.learned.clusters.penalty
         clusters = eqx.tree_at(lambda c: c.penalty, learned.clusters, weights)
         learned = Learned(clusters, shared, held)
@@ -305,9 +306,9 @@ class GradientEM(AbstractSolver):
     def _updated(
         self, state: GradientState, gradient: Learned, loss: Scalar, rate: Scalar
     ) -> tuple[Learned, PyTree]:
-        """What is learned, and the optimiser's state, after a step of the optimiser."""
+        """The learned arrays and the optimiser's state after one of its steps."""
         transformation = optax.with_extra_args_support(self._transformation)
-        # Optax mixes weak and strong types, which strict promotion would refuse.
+        # Optax mixes weak and strong types, which strict promotion would reject.
         with jax.numpy_dtype_promotion("standard"):
             before = _with_rate(state.moments, rate) if self.optimizer else state.moments
             try:
@@ -326,7 +327,7 @@ class GradientEM(AbstractSolver):
             return optax.apply_updates(state.learned, updates), moments
 
     def _batch_normalised(self, learned: Learned) -> AbstractBatchBackbone | None:
-        """The network, where it is in use and normalised over batches."""
+        """The network, if it is in use and normalised over batches."""
         network = learned.shared
         used = self.aligner.is_learned and isinstance(network, AbstractBatchBackbone)
         return network if used and network.is_batch_normalised else None
@@ -335,19 +336,20 @@ class GradientEM(AbstractSolver):
     def refill(
         self, state: GradientState, key: Key, *, least_share: float, noise: float
     ) -> tuple[GradientState, Count]:
-        """Gives tiny clusters all that belongs to the largest one, and clears the tally.
+        """Replaces tiny clusters by copies of the largest one, and clears the tally.
 
-        A reduction that follows the samples is updated first. Prototype, heads, mixture weight and
-        the optimiser's moments go together; noise on the prototypes separates the two copies.
+        An adaptive reduction is updated first. Prototype, heads, mixture weight and the optimiser's
+        moments are copied together; noise on the prototypes separates the two copies.
 
         Args:
             state: The state, with a tally of at least a few hundred samples.
             key: Random key.
-            least_share: A cluster is tiny that holds less than this share of an even one.
+            least_share: A cluster is tiny if it holds less than this fraction of the average
+                cluster size.
             noise: Standard deviation of the noise, in units of intensity.
 
         Returns:
-            The state, and how many clusters were refilled.
+            The state, and the number of clusters that were refilled.
 
         References:
             Monnier et al., DTI clustering, Sec. 4.2 (empty cluster reassignment).
@@ -377,7 +379,7 @@ class GradientEM(AbstractSolver):
 
 
 def _with_rate(moments: PyTree, rate: Scalar) -> PyTree:
-    """The optimiser's state with another learning rate, where it holds one that has no schedule."""
+    """The optimiser's state with another learning rate, if it holds one that has no schedule."""
     if not holds_rate(moments):
         return moments
     value = optax.tree.get(moments, "learning_rate")
@@ -391,19 +393,19 @@ def holds_rate(moments: PyTree) -> bool:
         moments: The optimiser's state.
 
     Returns:
-        Whether there is one `learning_rate` in it.
+        Whether the state holds exactly one `learning_rate`.
     """
     return len(optax.tree.get_all_with_path(moments, "learning_rate")) == 1
 
 
 def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> GradientState:
-    """Gives every cluster all that belongs to another one, the optimiser's moments included.
+    """Copies all that belongs to a cluster from another one, including the optimiser's moments.
 
-    A reduction that follows the samples stays as it is.
+    An adaptive reduction is unchanged.
 
     Args:
         state: The state.
-        source: For each cluster the one it becomes.
+        source: For each cluster, the one it is copied from.
 
     Returns:
         The state.
@@ -415,7 +417,8 @@ def regrouped(state: GradientState, source: Int[Array, " clusters"]) -> Gradient
             return tree
         if tree.shape == like.shape:
             return tree[source]
-        # Some optimisers keep several past ones, and some sums over an axis, which stay.
+        # Some optimisers keep several past values, and some keep sums over an axis, which are
+        # unchanged.
         return tree[:, source] if tree.shape[1:] == like.shape else tree
 
     def taken(tree: PyTree) -> PyTree:
@@ -435,11 +438,11 @@ def _is_masked(tree: PyTree) -> bool:
 
 
 def cleared(state: GradientState, learned: Learned) -> GradientState:
-    """The state with something else learned, and an empty tally.
+    """The state with other learned arrays, and an empty tally.
 
     Args:
         state: The state.
-        learned: What is learned.
+        learned: The new learned arrays.
 
     Returns:
         The state.
@@ -449,10 +452,10 @@ def cleared(state: GradientState, learned: Learned) -> GradientState:
 
 
 def _decayed(gradient: Learned, learned: Learned, decay: Scalar) -> Learned:
-    """The gradient with the networks' weights added, where they are in use at all.
+    """The gradient with the networks' weights added, if they are in use.
 
-    Adam scales any gradient to the size of its step, so decay alone would empty a network that
-    waits for its turn in the curriculum.
+    Adam scales any gradient to the size of its step, so decay alone would empty a network that is
+    not in use yet in the curriculum.
     """
 
     def add(g: Array, weight: Array) -> Array:
@@ -472,10 +475,10 @@ class Phase:
     """A stretch of a fit under one solver and one learning rate.
 
     Attributes:
-        solver: Which solver, by number: one transform more than the one before.
-        steps: Most steps.
+        solver: The index of the solver; each has one transform more than the one before.
+        steps: Maximum number of steps.
         rate: The learning rate.
-        split_merge: Whether clusters may be split and removed in it.
+        split_merge: Whether clusters may be split and removed in this phase.
     """
 
     solver: int
@@ -485,10 +488,10 @@ class Phase:
 
 
 TRIALS = 3
-"""Moves that are tried at the same time."""
+"""Number of moves that are tried at the same time."""
 
 Z_THRESHOLD = 2.0
-"""Standard errors by which a move that was tried must have lowered the mean loss."""
+"""Number of standard errors by which a trial move must have lowered the mean loss."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -496,23 +499,25 @@ class GradientPlan:
     """The plan of a fit by gradient steps.
 
     Attributes:
-        phases: What is done, in order.
-        batch_size: Samples a step.
-        tolerance: A phase ends early where the loss of a window falls by less than this fraction
-            below the least so far, `patience` windows in a row; 0 does all steps.
-        patience: How many windows.
-        window: Steps over which losses are averaged, and after which tiny clusters are refilled.
-        least_share: A cluster is tiny that holds less than this share of an even one; 0 refills
-            none.
-        refills_to_the_end: Whether the last phase refills too, which leaves little time for the
-            copies to separate.
+        phases: The phases, in order.
+        batch_size: Samples per step.
+        tolerance: A phase ends early if the loss of a window is less than this fraction below the
+            lowest so far, `patience` windows in a row; 0 runs all steps.
+        patience: Number of windows.
+        window: Number of steps over which losses are averaged, and after which tiny clusters are
+            refilled.
+        least_share: A cluster is tiny if it holds less than this fraction of the average cluster
+            size; 0 refills none.
+        refills_to_the_end: Whether clusters are also refilled in the last phase, which leaves
+            little time for the copies to separate.
         noise: Standard deviation of the noise that separates a refilled cluster from its source.
-        split_merge_every: Windows after which it is time again to split one cluster and remove
-            another, twice in a phase at least. A run that is alone skips what falls in the first
+        split_merge_every: Number of windows between attempts to split one cluster and remove
+            another; at least two per phase are made. A run without rivals skips those in the first
             third of a phase or after a lost trial. 0 makes no moves.
-        evaluation_samples: Most samples on which gains, and the runs of a race, are evaluated.
-        num_starts: Runs that race.
-        race: The steps at which they are compared; phases do not end early before the last.
+        evaluation_samples: Maximum number of samples on which moves and races are evaluated.
+        num_starts: Number of runs that race.
+        race: The steps at which runs are compared; phases do not end early before the last of
+            these.
     """
 
     phases: tuple[Phase, ...]
@@ -529,14 +534,14 @@ class GradientPlan:
     race: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuses numbers that mean nothing."""
+        """Refuses invalid numbers."""
         for name in ("batch_size", "patience", "window", "num_starts"):
             _validation.count(getattr(self, name), name)
 
     @property
     def trial(self) -> tuple[int, int]:
-        """Steps after which moves on trial are first compared, and the best one once more."""
-        # Whole windows, where they are short.
+        """Numbers of steps after which trial moves are first compared, and the best one again."""
+        # Whole windows, if they are short.
         first = min(self.window, 100)
         return first, 3 * first
 
@@ -544,7 +549,7 @@ class GradientPlan:
         """Whether it is too early for moves: less than a third of a phase is done.
 
         Args:
-            number: Which phase.
+            number: Index of the phase.
             steps: Steps taken in it.
         """
         return self.phases[number].steps > 3 * steps
@@ -553,7 +558,7 @@ class GradientPlan:
         """Whether moves may be tried in a phase.
 
         Args:
-            number: Which phase.
+            number: Index of the phase.
             steps: Steps taken in it.
 
         Returns:
@@ -566,7 +571,7 @@ class GradientPlan:
 
     @property
     def num_steps(self) -> int:
-        """The steps of all runs together, if none ends early and no move wins or has more time."""
+        """The total steps of all runs, if none ends early and no move wins or gets more time."""
         total, running, last = sum(phase.steps for phase in self.phases), self.num_starts, 0
         for step in self.race:
             total += (running - 1) * (step - last)
@@ -582,31 +587,31 @@ class GradientPlan:
 
 
 class BatchOrder:
-    """The order of samples in batches: shuffled anew for every pass, without a break between them.
+    """The order of samples in batches: reshuffled for every pass, without a break between passes.
 
-    A batch depends on the key and its number alone, so that a run goes on where it stopped. Of
-    several processes each draws its part of the batch from its own samples; all know all parts.
+    A batch depends only on the key and its number, so a run can resume where it stopped. With
+    several processes, each draws its part of the batch from its own samples; all know all parts.
     """
 
     def __init__(self, counts: Sequence[int], batch_size: int, key: Key) -> None:
-        """Draws nothing yet.
+        """Stores the settings; nothing is drawn yet.
 
         Args:
-            counts: How many samples each process has.
-            batch_size: Samples a batch; a multiple of the number of processes.
+            counts: Number of samples of each process.
+            batch_size: Samples per batch; a multiple of the number of processes.
             key: Random key.
         """
         self._seed = np.asarray(jax.random.key_data(key)).astype(np.uint32).tolist()
         self._counts, self._size = counts, batch_size // len(counts)
-        # The number of each process's pass, and its order in that.
+        # The number of each process's current pass, and its order.
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
 
     def _order(self, process: int, number: int) -> Int[np.ndarray, " n"]:
         if process not in self._orders or self._orders[process][0] != number:
-            # One at a time, and of 32 bits: there may be millions of samples.
+            # One at a time, in 32 bits: there may be millions of samples.
             self._orders.pop(process, None)
             order = np.arange(self._counts[process], dtype=np.int32)
-            # The first process draws what it would if it were alone.
+            # The first process draws the same as if it were alone.
             own = [process] if process else []
             np.random.default_rng([*self._seed, number, *own]).shuffle(order)
             self._orders[process] = number, order
@@ -619,7 +624,7 @@ class BatchOrder:
             step: Number of the step, from 0.
 
         Returns:
-            Indices of its samples, those of each process beside each other.
+            Indices of the samples, grouped by process.
         """
         parts, first = [], 0
         for process, count in enumerate(self._counts):

@@ -44,22 +44,23 @@ class GradientRun(eqx.Module):
     """A run of gradient steps from one start, between two windows.
 
     Attributes:
-        state: What is learned, with the optimiser's moments; None before the first window.
-        memory: Its memory of all samples, where alignments start from it.
-        phase: Number of the phase; as many as there are phases where all are done.
+        state: The learned arrays and the optimiser's moments; None before the first window.
+        memory: Its memory of all samples, if alignments start from it.
+        phase: Index of the phase; the number of phases if all are done.
         steps: Steps taken in it.
         history: The mean loss of every window so far.
-        starts: For each phase begun, how many windows went before.
-        refills: How many clusters were refilled so far.
-        moves: How many were split, and another removed.
-        tried: In so many phases, from the first, no more moves are tried.
-        ended: Why the phase before it ended, the value of a `Status`; None in the first.
-        start: Number of its start, where several runs race.
-        until: The step at which it is compared with those of moves on trial; None without them.
-        since: The step at which it was compared last, or moves were put on trial.
-        gap: By how much the loss after the best move was greater then; None before the first time.
-        expected_gain: By how much the move that it tries lowered the mean loss before any step.
-        score: Its loss on the samples by which runs are compared; None until it has come there.
+        starts: For each phase begun, the number of windows before it.
+        refills: Number of clusters refilled so far.
+        moves: Number of clusters split so far, with another removed each time.
+        tried: Number of phases, counted from the first, in which no more moves are tried.
+        ended: Why the previous phase ended, the value of a `Status`; None in the first.
+        start: Index of its start, if several runs race.
+        until: The step at which it is compared with the runs of trial moves; None without them.
+        since: The step at which it was last compared, or trial moves began.
+        gap: By how much the loss after the best move was higher then; None before the first
+            comparison.
+        expected_gain: By how much its move lowered the mean loss before any step.
+        score: Its loss on the samples by which runs are compared; None until it reaches that step.
     """
 
     state: GradientState | None = None
@@ -81,18 +82,19 @@ class GradientRun(eqx.Module):
 
 
 class GradientFit(eqx.Module):
-    """A fit by gradient steps between two steps.
+    """The state of a whole fit by gradient steps, between two steps.
 
-    Its arrays, and those of its runs, are those of its `State`; the static fields are the position.
+    Its arrays, and those of its runs, are those of its `State`; the static fields form the
+    position.
 
     Attributes:
         key: Data of the random key.
         run: The run in progress.
-        waiting: The other runs that are still in a race, first those that come next.
+        waiting: The other runs that are still in a race, in the order of their turns.
         best_run: The best restart so far, without its arrays, or None.
-        best: What that has learned.
-        losses: Final losses of the restarts that are done.
-        round: Rounds of the race that are over.
+        best: What the best restart has learned.
+        losses: Final losses of the finished restarts.
+        round: Number of finished rounds of the race.
     """
 
     key: Array
@@ -114,10 +116,11 @@ def _state(fit: GradientFit) -> State:
 class GradientProblem(AbstractProblem):
     """Prototypes, networks and mixture weights fitted by gradient steps on batches.
 
-    A plan may let several runs from different starts race (successive halving): all take as many
-    steps of the curriculum, are compared by their losses on the same samples, and the better half
-    goes on, until one is left, which is trained to the end. In the same way a run is compared with
-    copies of it after the best moves: what a move gains shows when the networks have followed it.
+    A plan may let several runs from different starts race (successive halving): all take the same
+    number of steps of the curriculum and are compared by their losses on the same samples; the
+    better half continues, until one is left, which is trained to the end. In the same way, a run is
+    compared with copies of it after the best moves, since the gain of a move shows only once the
+    networks have adapted to it.
 
     References:
         Jamieson and Talwalkar (2016), Non-stochastic best arm identification and hyperparameter
@@ -134,15 +137,15 @@ class GradientProblem(AbstractProblem):
         template: Callable[[], Learned],
         num_restarts: int = 1,
     ) -> None:
-        """Computes nothing yet.
+        """Stores the arguments; nothing is computed yet.
 
         Args:
-            solvers: The solvers that the plan's phases name.
-            final: Assigns the samples in the end.
-            plan: What to do.
-            init_learned: What is learned, to start a restart from its key.
-            template: Arrays like those, of any values, without reading data.
-            num_restarts: Runs, of which the one of least loss is kept.
+            solvers: The solvers to which the plan's phases refer.
+            final: The solver of the final assignment.
+            plan: The plan of the fit.
+            init_learned: Makes the learned arrays that a restart starts from, given its key.
+            template: Makes arrays like those with arbitrary values, without reading data.
+            num_restarts: Number of runs; the one with the lowest loss is kept.
         """
         self.solvers, self.final, self.plan = tuple(solvers), final, plan
         self.num_restarts = num_restarts
@@ -161,7 +164,7 @@ class GradientProblem(AbstractProblem):
         return len(state.position["losses"]) >= self.num_restarts
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """Makes a window of steps, of which the first begins the restart, or a final assignment."""
+        """Makes a window of steps, the first of which starts the restart, or a final assignment."""
         fit: GradientFit = state.arrays
         del state
         key = split_key(key_of(fit.key), self.num_restarts, len(fit.losses))
@@ -175,7 +178,7 @@ class GradientProblem(AbstractProblem):
             memory = solver.training_memory(data.num_samples, len(learned.clusters), data.dtype)
             run = replace(run, state=solver.init(learned), memory=memory)
         fit = self._window(data, replace(fit, run=run), own_key, callback)
-        # A window may lead past several rounds.
+        # A window may pass several rounds.
         while (until := self._until(fit)) is not None and fit.run.state is not None:
             if int(fit.run.state.step) < until:
                 break
@@ -183,19 +186,19 @@ class GradientProblem(AbstractProblem):
         return _state(fit)
 
     def _until(self, fit: GradientFit) -> int | None:
-        """The step at which the run is compared with others; None where it is alone."""
+        """The step at which the run is compared with others; None if it has no rivals."""
         race = self.plan.race
         return race[fit.round] if fit.round < len(race) else fit.run.until
 
     def _next_in_race(self, data: Data, fit: GradientFit, key: Key) -> GradientFit:
-        """The run whose turn it is; where all have come to the same step, those that go on.
+        """The run whose turn it is; if all have reached the same step, those that continue.
 
-        A run in its turn is the one in progress; the others wait. The better half go on, or what
-        `after_trial` keeps.
+        The run whose turn it is becomes the one in progress; the others wait. The better half
+        continue, or the runs that `after_trial` keeps.
         """
         losses, weight = self._losses(data, fit.run, key)
         score = float(np.average(losses, weights=weight))
-        # NaN comes last; it would not equal itself.
+        # NaN comes last; it would not be equal to itself.
         score = score if np.isfinite(score) else np.finfo(np.float64).max
         runs = [*fit.waiting, replace(fit.run, score=score)]
         in_race = fit.round < len(self.plan.race)
@@ -219,7 +222,7 @@ class GradientProblem(AbstractProblem):
         return np.asarray(losses, np.float64), np.asarray(batch.weight, np.float64)
 
     def _is_better(self, data: Data, key: Key, run: GradientRun, than: GradientRun) -> bool:
-        """Whether a run's mean loss is less than that of another beyond chance."""
+        """Whether a run's mean loss is lower than another's, beyond chance."""
         (one, weight), (other, _) = (self._losses(data, each, key) for each in (run, than))
         share, gain = weight / weight.sum(), other - one
         mean = float(share @ gain)
@@ -237,7 +240,7 @@ class GradientProblem(AbstractProblem):
         if self._order is None or self._order[0] != number:
             order = BatchOrder(data.counts, self.plan.batch_size, jax.random.fold_in(key, 0))
             self._order = number, order
-        # Placed alike in every window, so that no step is compiled twice.
+        # Placed in the same way in every window, so that no step is compiled twice.
         rate = jax.device_put(np.asarray(phase.rate, data.dtype))
         state, memory, rate = data.replicate((run.state, run.memory, rate))
         taken = int(state.step)
@@ -247,7 +250,7 @@ class GradientProblem(AbstractProblem):
         return state, memory
 
     def _window(self, data: Data, fit: GradientFit, key: Key, callback: Callback) -> GradientFit:
-        """A window of steps, with the refill, the moves and the change of phase that follow it."""
+        """A window of steps, followed by the refill, the moves and the change of phase."""
         plan, run, number = self.plan, fit.run, fit.run.phase
         phase, racing = plan.phases[number], self._until(fit) is not None
         solver, noise_key = self._solver(number), jax.random.fold_in(key, 1)
@@ -259,11 +262,11 @@ class GradientProblem(AbstractProblem):
         loss, sizes = _window_loss(state, fit)
         taken = int(state.step)
         is_last = number + 1 == len(plan.phases)
-        # Of less than a whole window too few images are known of each cluster.
+        # In less than a whole window, too few images of each cluster are seen.
         may_refill = steps == plan.window and (plan.refills_to_the_end or not is_last)
         share = plan.least_share if may_refill else 0.0
         refill_key = jax.random.fold_in(noise_key, state.step)
-        # Nothing but the reduction matters here: one program serves all phases.
+        # Only the reduction matters here: one program serves all phases.
         one = self.solvers[0]
         one = one if eqx.tree_equal(one.reduction, solver.reduction) else solver
         state, refilled = one.refill(state, refill_key, least_share=share, noise=plan.noise)
@@ -285,7 +288,7 @@ class GradientProblem(AbstractProblem):
         total, least = sum(each.steps for each in plan.phases), min(fit.losses, default=None)
         progress = (len(fit.losses), run.phase, taken, total, loss, least)
         seen = taken * plan.batch_size
-        # A run of a race may yet be dropped: what it learned is not shown.
+        # A run in a race may still be dropped, so what it learned is not shown.
         stage, learned = ("race", None) if racing else ("step", state.learned)
         callback(Progress(stage, *progress, sizes=sizes, samples=seen, learned=learned))
         return replace(fit, run=run, waiting=(*fit.waiting, *rivals))
@@ -293,19 +296,19 @@ class GradientProblem(AbstractProblem):
     def _split_merge(
         self, data: Data, solver: GradientEM, run: GradientRun, key: Key, *, alone: bool
     ) -> tuple[GradientRun, tuple[GradientRun, ...]]:
-        """The run as it was, with rivals after the best moves on trial, or after the best move.
+        """The unchanged run and rivals after the best trial moves, or the run after the best move.
 
-        A move is the split of one cluster and the removal of another. What it gains before the
-        networks have followed it says little, so the best moves are tried, once in a phase and
-        again after each that wins. Moves are made at once, if they are a gain on some samples, only
-        in races and where too few steps of a phase are left for a trial and none in it was lost.
+        A move is the split of one cluster and the removal of another. Its gain before the networks
+        have adapted says little, so the best moves are tried, once per phase and again after each
+        one that wins. A move is made at once, if it is a gain on some samples, only in races, and
+        if too few steps of a phase are left for a trial and none was lost in it.
         """
         state, tries = run.state, alone and self.plan.tries(run.phase, run.steps)
         assert state is not None
         if alone and (run.tried > run.phase or self.plan.is_early(run.phase, run.steps)):
             return run, ()
         step = int(state.step)
-        # Every device evaluates all pairs, of few samples and seldom.
+        # Every device evaluates all pairs, on few samples and rarely.
         some, past = _evaluation_batch(data, self.plan, run.memory, key, step)
         proposed = propose_splits(solver, state.learned, some, past)
         gains, costs = (np.asarray(x, np.float64).tolist() for x in (proposed.gain, proposed.cost))
@@ -324,11 +327,11 @@ class GradientProblem(AbstractProblem):
         return run, tuple(replace(rival, **trial) for rival in moved)
 
     def _restart_done(self, data: Data, fit: GradientFit, callback: Callback) -> GradientFit:
-        """Assigns all samples, and keeps the better restart by the loss of all together."""
+        """Assigns all samples, and keeps the restart with the lower loss over all of them."""
         assert fit.run.state is not None
         learned = fit.run.state.learned
         is_last = len(fit.losses) + 1 == self.num_restarts
-        # Of the other restarts nothing is reported: it would look like the end of the fit.
+        # Nothing is reported for the other restarts: it would look like the end of the fit.
         assigned = self._assign(learned, data, callback if is_last else ignore)
         loss = float(np.sum(assigned[1] * data.all_weights, dtype=np.float64))
         if not np.isfinite(loss):
@@ -341,7 +344,7 @@ class GradientProblem(AbstractProblem):
         return GradientFit(fit.key, best_run=best_run, best=best, losses=losses)
 
     def _assign(self, learned: Learned, data: Data, callback: Callback) -> SoftAssignment:
-        # Of what is larger than memory, all responsibilities may be as well.
+        # If the data exceed memory, all responsibilities may as well.
         return assign_softly(self.final, learned, data, greatest=data.streamed, callback=callback)
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
@@ -363,7 +366,7 @@ class GradientProblem(AbstractProblem):
         )
 
     def template(self, description: Description, position: Position) -> PyTree:
-        """Zeros in the place of every array that a snapshot at the position holds."""
+        """Zeros in place of every array that a snapshot at the position holds."""
         at, learned = dict(position), self._template()
         size, dtype, count = description.num_samples, description.dtype, len(learned.clusters)
 
@@ -385,21 +388,22 @@ def after_trial(
     runs: Sequence[GradientRun],
     is_better: Callable[[GradientRun, GradientRun], bool],
 ) -> list[GradientRun]:
-    """Of a run and those after moves on trial the ones that go on, when all have come as far.
+    """The runs that continue, of a run and its copies after trial moves, at the same step.
 
-    A move wins if its loss is less beyond chance; at the first comparison only if it lowered the
-    loss before any step, and is ahead by as much. If none wins, the best goes on beside the run as
-    it was: after the first comparison in any case, later if it is ahead or at most half as far
-    behind as before, each time for twice as many steps. Where fewer steps of the phase are left
-    than were taken last time, the run as it was is kept.
+    A move wins if its loss is lower beyond chance; at the first comparison, only if it also lowered
+    the loss before any step and is ahead by as much. If none wins, the best move continues
+    alongside the unchanged run: after the first comparison in any case, later if it is ahead or at
+    most half as far behind as before, each time for twice as many steps. If fewer steps of the
+    phase are left than were taken last time, the unchanged run is kept.
 
     Args:
         plan: The plan.
-        runs: The runs, that of least loss first.
-        is_better: Whether the loss of the first of two is less beyond chance.
+        runs: The runs, the one with the lowest loss first.
+        is_better: Whether the first of two runs has a lower loss, beyond chance.
 
     Returns:
-        The run as it was and that after the best move; or one that is on trial no more.
+        The unchanged run and the one after the best move; or a single run that is no longer on
+        trial.
     """
     as_it_was = min(runs, key=lambda run: run.moves)
     best = next(run for run in runs if run is not as_it_was)
@@ -421,7 +425,7 @@ def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
     phase, windows = plan.phases[run.phase], len(run.history) - run.starts[-1]
     if not phase.split_merge or plan.split_merge_every <= 0 or run.until is not None:
         return False
-    # It is time twice in a phase at least.
+    # At least twice per phase.
     every = max(1, min(plan.split_merge_every, phase.steps // plan.window // 2))
     return run.steps >= phase.steps or windows % every == 0
 
@@ -429,12 +433,12 @@ def _is_time_to_split(plan: GradientPlan, run: GradientRun) -> bool:
 def _evaluation_batch(
     data: Data, plan: GradientPlan, memory: Memory | None, key: Key, step: int
 ) -> tuple[Batch, Memory | None]:
-    """The samples on which moves and races are evaluated at a step, and the memory of them."""
+    """The samples on which moves and races are evaluated at a step, and their memory."""
     rng = np.random.default_rng([step, *np.asarray(jax.random.key_data(key)).tolist()])
-    # What weighs nothing has no say.
+    # Samples of weight zero are left out.
     weighed = np.flatnonzero(data.all_weights > 0)
     count = min(len(weighed), plan.evaluation_samples)
-    # One of few numbers, eight to a doubling: other data sets run the same program.
+    # One of a few counts, eight per doubling: other data sets then run the same program.
     count -= count % 2 ** max(0, count.bit_length() - 4)
     index = weighed[rng.choice(len(weighed), count, replace=False)]
     return data.some(index), rows_of(memory, jax.device_put(index))
@@ -449,7 +453,7 @@ def _sample_losses(
 
 
 def _window_loss(state: GradientState, fit: GradientFit) -> tuple[float, tuple[float, ...]]:
-    """The mean loss and the responsibilities of the clusters in the window that has ended."""
+    """The mean loss and the clusters' responsibilities in the window that has ended."""
     if int(state.failed) >= 0:
         raise FitError(
             f"step {int(state.failed)} of restart {len(fit.losses)}, phase {fit.run.phase}: the "

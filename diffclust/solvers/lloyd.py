@@ -19,15 +19,15 @@ from diffclust.types import Count, Scalar
 
 
 class Tally(eqx.Module):
-    """Sums over the samples seen in a pass, cluster by cluster.
+    """Sums over the samples seen in a pass, per cluster.
 
     Attributes:
-        count: Weight of the samples, as far as they belong to it.
-        energy: Their energies, penalties included.
+        count: Weight of the samples, as far as they belong to the cluster.
+        energy: Their energies, including penalties.
         penalties: Their penalty terms, not yet weighted.
-        margin: What their second-best clusters would cost more.
-        changed: How many samples have another cluster than in the last pass.
-        reduction: The statistics of a reduction that follows the samples, else None.
+        margin: How much more their second-best clusters would cost.
+        changed: How many samples are in a different cluster than in the last pass.
+        reduction: The statistics of an adaptive reduction, otherwise None.
     """
 
     count: Float[Array, " clusters"]
@@ -48,8 +48,8 @@ class LloydState(eqx.Module):
 
     Attributes:
         learned: Prototypes and penalty weights, fixed within a pass.
-        statistics: Sums from which the next prototypes follow.
-        tally: Sums that tell how the pass went.
+        statistics: Sums from which the next prototypes are computed.
+        tally: Sums that describe the pass.
     """
 
     learned: Learned
@@ -58,22 +58,24 @@ class LloydState(eqx.Module):
 
 
 class Lloyd(AbstractSolver):
-    """Lloyd's algorithm: assign every sample to its best cluster, then average what was aligned.
+    """Lloyd's algorithm: assign every sample to its best cluster, then average the aligned samples.
 
-    `init`, `step` for each chunk of samples, `end_pass`; all pure. Any loop over them is a fit.
+    Use `init`, then `step` for each chunk of samples, then `end_pass`; all are pure. Any loop over
+    them is a fit.
 
     Attributes:
         energy: The energy of a sample against a cluster.
-        aligner: Minimises it over the params. `NoAlignment()` is made to follow all clusters where
+        aligner: Minimises it over the params. `NoAlignment()` is made to follow all clusters if
             memberships are soft.
-        family: Turns aligned samples into prototypes; the energy's own (which may be its
-            distance's) where it is not given.
-        reduction: How a sample's energies make its loss and its memberships: with a hard minimum
-            it belongs to its best cluster, else to all candidates that the aligner follows.
-        warm_starts: How many candidates' params are remembered of each sample. At least one, or
-            the objective may rise between passes.
+        family: Turns aligned samples into prototypes; by default the energy's own (which may be its
+            distance's).
+        reduction: Turns a sample's energies into its loss and its memberships: with a hard minimum
+            the sample belongs to its best cluster, otherwise to all candidates that the aligner
+            follows.
+        warm_starts: For how many candidates of each sample params are remembered. With fewer than
+            one, the objective may rise between passes.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
-        adapts: Whether a reduction that follows the samples is updated after every pass.
+        adapts: Whether an adaptive reduction is updated after every pass.
 
     References:
         Cosentino et al., DI K-means, Algorithm 2; Lloyd (1982).
@@ -88,7 +90,7 @@ class Lloyd(AbstractSolver):
     adapts: bool = eqx.field(static=True, default=True, kw_only=True)
 
     def __post_init__(self):
-        """Takes the energy's family where none is given, and all clusters for soft memberships."""
+        """Takes the energy's family if none is given, and all clusters if memberships are soft."""
         if not isinstance(self.energy, AbstractSampleEnergy):
             raise ValueError(
                 f"{type(self.energy).__name__} moves prototypes: take it to GradientEM, or an "
@@ -114,7 +116,7 @@ class Lloyd(AbstractSolver):
             )
 
     def num_remembered(self, num_clusters: int) -> int:
-        """All candidates where a sample belongs to all of them; else as many as warm starts."""
+        """All candidates if a sample belongs to all of them; otherwise as many as `warm_starts`."""
         places = self.aligner.num_candidates(num_clusters)
         return min(self.warm_starts, places) if self.reduction.is_hard else places
 
@@ -154,11 +156,11 @@ class Lloyd(AbstractSolver):
             batch: A chunk of samples.
             memory: Their memory.
             axis_name: Name of a mapped device axis over which the chunk's sums are added, or None.
-            incremental: Whether the state's statistics already hold the chunk as the memory has it
-                (`end_pass(..., keep=True)`), so that only samples that changed are moved. For
-                solvers with `sums_persist` only.
-            assign: Whether samples are aligned and assigned anew. Otherwise they are added as the
-                memory has them, which stays as it is.
+            incremental: Whether the state's statistics already include the chunk as recorded in the
+                memory (`end_pass(..., keep=True)`), so that only samples that changed are moved.
+                Only for solvers with `sums_persist`.
+            assign: Whether samples are aligned and assigned anew. Otherwise they are added as
+                recorded in the memory, which does not change.
 
         Returns:
             The state with the chunk added, and the chunk's new memory.
@@ -186,17 +188,17 @@ class Lloyd(AbstractSolver):
         *,
         incremental: bool = False,
     ) -> tuple[PyTree, Tally]:
-        """Statistics and tally of one chunk that is aligned as given."""
+        """Statistics and tally of one chunk with a given alignment."""
         reduction, count = self.reduction_of(learned), len(learned.clusters)
         best, loss = alignment.cluster[:, 0], alignment.energy[:, 0]
         membership = hard_membership(best, batch.weight, count)
-        # How much of a sample belongs to each of its candidates; if hard, to the first alone.
+        # How much of a sample belongs to each of its candidates; if hard, only to the first.
         share, mass = batch.weight[:, None], jnp.sum(membership, axis=0)
         if not reduction.is_hard:
             loss = reduction(alignment.energy)
             share = reduction.responsibilities(alignment.energy) * share
             mass = jnp.zeros_like(mass).at[alignment.cluster].add(share)
-        # Padding weighs nothing, and so decides nothing.
+        # Padding has weight zero, so it has no influence.
         moved = (best != previous) & (batch.weight > 0)
         if incremental:
             statistics = self.moved_sums(learned.clusters, batch, previous, best)
@@ -215,7 +217,7 @@ class Lloyd(AbstractSolver):
     def _statistics(
         self, clusters: Clusters, samples: PyTree, alignment: Alignment, share: Array
     ) -> PyTree:
-        """Sums of the aligned samples, each of them as much as it belongs to a cluster."""
+        """Sums of the aligned samples, weighted by how much each belongs to a cluster."""
 
         def of_candidate(place: int) -> PyTree:
             params = alignment.params[:, place]
@@ -232,18 +234,18 @@ class Lloyd(AbstractSolver):
     def moved_sums(
         self, clusters: Clusters, batch: Batch, before: Int[Array, " n"], after: Int[Array, " n"]
     ) -> PyTree:
-        """What is added to the sums as samples without params change their clusters.
+        """The change of the sums when samples without params change their clusters.
 
-        Few samples change in most passes, so only blocks of those that do are read.
+        Few samples change in most passes, so only blocks of these are read.
 
         Args:
             clusters: The clusters.
             batch: Samples with their weights.
             before: The cluster of each.
-            after: The cluster that it moves to; the same where it stays.
+            after: The cluster that it moves to; the same if it does not move.
 
         Returns:
-            The family's statistics, negative where samples are taken away.
+            The family's statistics, negative for samples that are removed.
         """
 
         def sums_of(samples: PyTree, membership: Float[Array, "n clusters"]) -> PyTree:
@@ -266,9 +268,9 @@ class Lloyd(AbstractSolver):
 
     @property
     def sums_persist(self) -> bool:
-        """Whether a sample adds the same to the sums of a cluster in every pass.
+        """Whether a sample contributes the same to the sums of a cluster in every pass.
 
-        That is so without alignment. A pass then only updates the sums by the samples that changed
+        This is so without alignment. A pass then updates the sums only by the samples that changed
         their cluster.
         """
         return self.energy.num_params == 0 and self.family.is_additive and self.reduction.is_hard
@@ -280,10 +282,10 @@ class Lloyd(AbstractSolver):
 
         Args:
             loss: The loss of a pass.
-            previous: That of the pass before.
+            previous: The loss of the pass before.
 
         Returns:
-            True where memberships are hard and prototypes have a closed form; else whether the
+            True if memberships are hard and prototypes have a closed form; otherwise, whether the
             loss has converged.
         """
         if self.family.is_additive and self.reduction.is_hard:
@@ -292,16 +294,16 @@ class Lloyd(AbstractSolver):
 
     @eqx.filter_jit
     def end_pass(self, state: LloydState, *, keep: bool = False) -> LloydState:
-        """Moves every prototype to the mean of its aligned samples; empty ones stay.
+        """Moves every prototype to the mean of its aligned samples; empty ones do not move.
 
-        A reduction that follows the samples is updated.
+        An adaptive reduction is updated.
 
         Args:
             state: A state to which all chunks were added.
             keep: Whether the statistics are kept, for `step(..., incremental=True)`.
 
         Returns:
-            The next pass's state, with empty sums but for what is kept.
+            The next pass's state, with empty sums except for what is kept.
 
         References:
             Cosentino et al., DI K-means, Prop. 1.
@@ -324,21 +326,21 @@ def over_blocks(
     *,
     blocks: int,
 ) -> Any:
-    """Carries a result over the rows that are chosen, a block at a time.
+    """Folds a function over the chosen rows, a block at a time.
 
     Args:
-        function: Takes what was carried and indices of rows, and gives what is carried on; n fills
-            up the last block.
-        carry: What is carried at first.
-        chosen: Which rows.
-        blocks: How many blocks all n rows would be.
+        function: Takes the carry and indices of rows, and returns the new carry; the last block is
+            padded with the index n.
+        carry: The initial carry.
+        chosen: Which rows are chosen.
+        blocks: The number of blocks that all n rows would make.
 
     Returns:
-        What is carried in the end.
+        The final carry.
     """
     count, chosen = chosen.size, jax.lax.optimization_barrier(chosen)
     size = max(1, count // blocks)
-    # What `jnp.nonzero` gives, in less time.
+    # The result of `jnp.nonzero`, in less time.
     place, rows = jnp.cumsum(chosen, dtype=jnp.int32), jnp.arange(count, dtype=jnp.int32)
     index = jnp.full(count + size, count, jnp.int32)
     index = index.at[jnp.where(chosen, place - 1, count + size)].set(rows, mode="drop")
@@ -362,20 +364,20 @@ def hard_membership(
         count: Number of clusters.
 
     Returns:
-        The weight in the column of the cluster, and zeros.
+        The weight in the column of the cluster, and zeros elsewhere.
     """
     return jax.nn.one_hot(cluster, count, dtype=weight.dtype) * weight[:, None]
 
 
 def total_share(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -> Array:
-    """Sum of each sample's memberships.
+    """Sum of the memberships of each sample.
 
     Args:
         reduction: The reduction.
         scores: Scores of the candidates of each sample.
 
     Returns:
-        One number a sample, at most one.
+        One number per sample, at most one.
     """
     return jnp.sum(reduction.responsibilities(scores), axis=-1)
 
@@ -388,7 +390,7 @@ def misfit(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -
         scores: Scores of the candidates of each sample, ascending.
 
     Returns:
-        One number a sample; empty clusters are refilled with the largest.
+        One number per sample; empty clusters are refilled with the samples for which it is largest.
     """
     if reduction.is_hard:
         return scores[:, 0]
@@ -403,7 +405,7 @@ def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""] | bool:
         before: Its state before the pass.
 
     Returns:
-        Whether no number has changed by more than 1e-5 of itself; true where there are none.
+        Whether no number has changed by more than 1e-5 of itself; true if there are none.
     """
     pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
     close = [jnp.all(jnp.abs(a - b) <= 1e-5 * jnp.abs(b)) for a, b in pairs]

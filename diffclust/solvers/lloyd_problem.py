@@ -41,8 +41,8 @@ from diffclust.solvers.split_merge import SplitMerge, best_pairs, changed_cluste
 from diffclust.types import Key
 
 Start = tuple[Literal["prototypes", "assignments"], PyTree] | None
-"""Prototypes `(clusters, ...)`, a tree where samples are trees; or a cluster for each sample; or
-None for seeds."""
+"""Prototypes `(clusters, ...)`, or a tree of these if samples are trees; or a cluster for each
+sample; or None for seeds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +51,16 @@ class LloydPlan:
 
     Attributes:
         num_clusters: K.
-        penalty: Weights of the penalty terms, the same for every cluster at the start.
-        num_restarts: Runs from different seeds, of which the one of least loss is kept.
+        penalty: Weights of the penalty terms, initially the same for every cluster.
+        num_restarts: Number of runs from different seeds; the one with the lowest loss is kept.
         stopping: When a run stops.
         split_merge: Split-and-merge moves.
-        coarsening: Restarts run on samples this many times coarser; 1 runs them on the samples.
+        coarsening: The factor by which samples are coarsened for restarts; 1 uses the samples
+            themselves.
         penalty_rounds: Rounds in which the penalty weights are learned; 0 keeps them.
-        penalty_per_cluster: Whether every cluster learns its own.
+        penalty_per_cluster: Whether every cluster learns its own penalty weights.
         seeding: Whether restarts begin with prototypes drawn by k-means++, or with the means of
-            clusters to which samples are assigned at random, as many to each.
+            equally large clusters to which samples are assigned at random.
     """
 
     num_clusters: int
@@ -73,39 +74,40 @@ class LloydPlan:
     seeding: Literal["k-means++", "random"] = "k-means++"
 
     def __post_init__(self) -> None:
-        """Refuses a seeding that there is not."""
+        """Refuses an unknown seeding."""
         _validation.one_of(self.seeding, ("k-means++", "random"), "seeding")
 
 
-# An Equinox module would look at every loss of its history whenever one is made, twice a pass.
+# An Equinox module would check every loss of its history each time one is made, twice per pass.
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LloydFit:
-    """A fit by Lloyd's algorithm between two steps.
+    """The state of a whole fit by Lloyd's algorithm, between two steps.
 
     Its arrays are those of its `State`. Its static fields, with the history and status of the two
-    runs, are the position.
+    runs, form the position.
 
     Attributes:
         key: Data of the random key.
-        state: The next pass's state of the run in progress; None between two runs.
+        state: The state of the run in progress for the next pass; None between two runs.
         memory: Its memory of all samples.
-        previous: As `run_pass` takes it; None before the second pass.
-        run: The restart's run that moves, or learned penalty weights, are to improve; None before.
+        previous: As for `run_pass`; None before the second pass.
+        run: The restart's run, which moves or learned penalty weights should improve; None before.
         best: The best restart so far.
         children: `(clusters, 2, ...)`: the two halves of every cluster that was split on trial.
         stage: `"restarts"`, `"penalties"` (the penalty weights are learned), `"refine"` (the best
             run is finished on the samples themselves), or `"done"`.
-        restart: Restarts that are done.
+        restart: Number of finished restarts.
         losses: Their final losses.
         history: The loss of every pass of the run in progress; None between two runs.
-        backoff: Passes of the run that are to be made without bounds; see `solvers.bounded`.
+        backoff: How many passes of the run to make without bounds; see `solvers.bounded`.
         round: Moves accepted, or rounds of penalty learning done.
-        attempt: The proposed move that is tried, or that is next.
-        gains: For each cluster what its trial split would save; None where it was not tried, or is
+        attempt: Index of the proposed move that is being tried, or comes next.
+        gains: For each cluster, what its trial split would save; None if it was not tried, or is
             too small.
-        splits: For each cluster whether its split was `"tried"`, is `"due"`, or it is `"small"`.
-        rng: State of the generator that draws the samples of trial splits; None at its start.
+        splits: For each cluster, whether its split was `"tried"` or is `"due"`, or the cluster is
+            `"small"`.
+        rng: State of the generator that draws the samples of trial splits; None initially.
     """
 
     key: Any  # an array of JAX, or of NumPy in a snapshot
@@ -130,7 +132,7 @@ class LloydFit:
 
     @property
     def least(self) -> float | None:
-        """The least loss of the restarts that are done."""
+        """The lowest loss of the finished restarts."""
         return min(self.losses, default=None)
 
 
@@ -148,17 +150,17 @@ class LloydProblem(AbstractProblem):
     """Prototypes fitted by Lloyd's algorithm.
 
     Restarts run on coarse samples, each with split-and-merge moves; penalty weights are learned
-    from the best one; it is then finished on the samples themselves. A given start makes all
-    restarts alike, so there is one.
+    from the best one, which is then finished on the samples themselves. From a given start all
+    restarts would be the same, so there is only one.
     """
 
     def __init__(self, solver: Lloyd, plan: LloydPlan, start: Start = None) -> None:
-        """Computes nothing yet.
+        """Stores the arguments; nothing is computed yet.
 
         Args:
             solver: Energy, aligner, prototype family and reduction.
             plan: How the fit proceeds.
-            start: Where to start; None for seeds.
+            start: The starting point; None for seeds.
         """
         check_penalty(solver, plan.penalty)
         if plan.penalty_rounds and not solver.reduction.is_hard:
@@ -172,21 +174,21 @@ class LloydProblem(AbstractProblem):
         self._bounds: tuple[Chunks, bounded.Bounds | None] | None = None
 
     def _pixels(self, data: Data) -> float:
-        """The pixels behind one of a coarse sample: energies are so many times less there.
+        """Original pixels per pixel of a coarse sample, the factor by which its energies are lower.
 
-        So must penalties be, to keep their weight. Where the family removes the scale of samples,
-        energies are alike at both levels.
+        Penalties must be scaled likewise to keep their weight. If the family removes the scale of
+        samples, energies are the same at both levels.
         """
         (sample, *_) = jax.tree.leaves(data.description.sample)
         is_alike = self.plan.coarsening == 1 or self.solver.family.removes_scale
         return 1.0 if is_alike else float(self.plan.coarsening ** (len(sample.shape) - 1))
 
     def level(self, data: Data, factor: int) -> Chunks:
-        """The samples at one resolution, normalised and cut.
+        """The samples at one resolution, normalised and divided into chunks.
 
         Args:
             data: The samples.
-            factor: How many times coarser.
+            factor: The factor by which samples are coarser.
 
         Returns:
             The chunks.
@@ -221,7 +223,7 @@ class LloydProblem(AbstractProblem):
         return state.position["stage"] == "done"
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """A pass (seeding, or a move, with its first one), a trial split, or a restart's end."""
+        """Makes a pass (first with seeding or a move), a trial split, or a restart's end."""
         fit: LloydFit = state.arrays
         del state
         chunks = self.level(data, 1 if fit.stage == "refine" else self.plan.coarsening)
@@ -249,7 +251,7 @@ class LloydProblem(AbstractProblem):
         return _state(replace(fit, history=history, **in_run))
 
     def _reassign(self, chunks: Chunks, learned: Learned, fit: LloydFit) -> Reassign | None:
-        """A pass that leaves most samples unread, where there is one; none of a run's first is."""
+        """A pass that leaves most samples unread, if there is one; never for a run's first pass."""
         if fit.history is None or len(fit.history) < bounded.LEAST_PASSES:
             return None
         if self._bounds is None or self._bounds[0] is not chunks:
@@ -302,7 +304,7 @@ class LloydProblem(AbstractProblem):
                 clusters = eqx.tree_at(lambda c: c.penalty, clusters, weights)
             else:
                 assert fit.children is not None
-                # The second half takes the place of the cluster that makes room.
+                # The second half takes the place of the cluster that is removed.
                 both, split = jax.device_put((np.array(proposed), np.array(proposed[0])))
                 clusters = with_rows(clusters, both, fit.children.take(split))
             state = solver.init(clusters, run.learned.objective)
@@ -315,7 +317,7 @@ class LloydProblem(AbstractProblem):
     def _seeded(
         self, data: Data, chunks: Chunks, key: Key
     ) -> tuple[LloydState, tuple[Memory, ...]]:
-        """A state and a memory from seeds, or from what the fit was given to start from."""
+        """A state and a memory from seeds, or from the start that the fit was given."""
         solver, plan, count = self.solver, self.plan, self.plan.num_clusters
         penalty = tuple(weight / self._pixels(data) for weight in plan.penalty)
         kind, given = (plan.seeding, None) if self.start is None else self.start
@@ -340,7 +342,7 @@ class LloydProblem(AbstractProblem):
     # How runs end.
 
     def _run_done(self, chunks: Chunks, fit: LloydFit, run: LloydRun) -> LloydFit:
-        """Ends a run: a restart's first, a split on trial, a round of penalties, the refinement."""
+        """Ends a run: a restart's first, a trial split, a round of penalties, or the refinement."""
         if fit.stage == "refine":
             return replace(fit, best=run, stage="done")
         before, count = fit.run, self.plan.num_clusters
@@ -359,7 +361,7 @@ class LloydProblem(AbstractProblem):
         proposed = self._proposed(fit)
         assert proposed is not None
         changed = {*proposed} | changed_clusters(chunks, before, run)
-        # Trials of clusters whose samples hardly changed still stand.
+        # Trials of clusters whose samples hardly changed are still valid.
         splits = tuple("due" if k in changed else s for k, s in enumerate(fit.splits))
         gains = tuple(None if k in changed else g for k, g in enumerate(fit.gains))
         changes = {"splits": splits, "gains": gains, "round": fit.round + 1, "attempt": 0}
@@ -404,12 +406,13 @@ class LloydProblem(AbstractProblem):
         return replace(fit, rng=dict(rng.bit_generator.state), **changes)
 
     def _proposed(self, fit: LloydFit) -> tuple[int, int] | None:
-        """The move that is tried next; None where none is left."""
+        """The move to be tried next; None if none is left."""
         assert fit.run is not None
         if not self._may_split_merge(fit):
             return None
         costs = np.asarray(fit.run.tally.margin).tolist()
-        # Margins overstate what a removal costs, since the others adapt, but not twice over.
+        # Margins overstate the cost of a removal, since the others adapt, but by less than a factor
+        # of two.
         most = self.plan.split_merge.attempts
         pairs = best_pairs(fit.gains, costs, lambda net, gain: net >= -0.5 * gain, most=most)
         return pairs[fit.attempt] if fit.attempt < len(pairs) else None
@@ -429,7 +432,7 @@ class LloydProblem(AbstractProblem):
         return Outcome(learned, assignment, best.history, losses, best.status, size, extras=extras)
 
     def template(self, description: Description, position: Position) -> PyTree:
-        """Zeros in the place of every array that a snapshot at the position holds."""
+        """Zeros in place of every array that a snapshot at the position holds."""
         at = {**position, "run": None, "best": None}
         fit, plan = LloydFit(key_data_template(), **at), self.plan
         given = (self.solver, description.sample, plan.num_clusters, plan.penalty)
@@ -465,5 +468,5 @@ def _with_halves(
 
 
 def _pairs(clusters: Clusters) -> Clusters:
-    """Room for two halves of every cluster."""
+    """Room for the two halves of every cluster."""
     return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters)

@@ -23,23 +23,23 @@ from diffclust.solvers.result import FitError, Status
 from diffclust.types import Scalar
 
 _LARGE = 2**22
-"""Numbers in all samples from which on sums that persist are kept, and only changes are added: with
+"""Total number of values in all samples above which sums are kept and only changes are added: with
 fewer, a second program takes longer to compile than it saves."""
 
 _EVEN = 16.0
-"""The largest ratio of two weights for which sums are kept: where heavy samples leave a cluster,
-their rounding errors would be greater than the sum of light ones."""
+"""The largest ratio of two weights for which sums are kept: when heavy samples leave a cluster,
+their rounding errors would exceed the sum of light ones."""
 
 
 class LloydRun(eqx.Module):
-    """A run after a whole pass: everything refers to the same prototypes.
+    """A run after a whole pass: all fields refer to the same prototypes.
 
     Attributes:
         learned: The prototypes under which the samples were assigned.
         per_sample: Memory of all samples.
         tally: Sums of the pass.
         history: The loss of every pass.
-        status: Why it stopped.
+        status: Why the run stopped.
     """
 
     learned: Learned
@@ -64,9 +64,9 @@ class Stopping:
     """The stopping rule of a run.
 
     Attributes:
-        max_passes: Most passes of a run.
-        tolerance: Least relative fall of the loss that is worth another pass. 0 goes on until no
-            assignment changes, None makes all passes.
+        max_passes: Maximum number of passes in a run.
+        tolerance: Smallest relative decrease of the loss that justifies another pass. 0 continues
+            until no assignment changes, None makes all passes.
     """
 
     max_passes: int
@@ -74,13 +74,13 @@ class Stopping:
 
 
 Penalty = tuple[float | Scalar, ...] | Float[Array, " terms"] | Float[Array, "clusters terms"]
-"""Weights of the penalty terms, the same for all clusters or a row for each."""
+"""Weights of the penalty terms, the same for all clusters or one row per cluster."""
 
 Report = Callable[[Learned, int, int], None]
-"""Called with the prototypes under which a pass assigns, chunks done and chunks in all."""
+"""Called with the prototypes under which a pass assigns, chunks done and the total."""
 
 Reassign = Callable[..., tuple[LloydState, tuple[Memory, ...]]]
-"""As `sum_over_chunks` with its first two arguments bound: a pass that finds the clusters of all
+"""`sum_over_chunks` with its first two arguments bound: a pass that finds the clusters of all
 samples and the loss, but neither energies nor margins."""
 
 
@@ -92,14 +92,14 @@ def sum_over_chunks(
     *,
     report: Callable[[int, int], None] | None = None,
 ) -> tuple[Any, tuple[Memory, ...]]:
-    """Steps over all chunks.
+    """Applies a step to all chunks.
 
     Args:
-        step: As `Lloyd.step`.
+        step: A function like `Lloyd.step`.
         chunks: The data.
         state: A state with empty sums, or with those of the last pass.
         memory: Memory of each chunk.
-        report: Called with chunks done and chunks in all, or None.
+        report: Called with chunks done and the total, or None.
 
     Returns:
         The state with all sums, and the new memory.
@@ -125,14 +125,14 @@ def _finite_loss(tally: Tally, iteration: int) -> float:
 
 
 def keeps_sums(solver: Lloyd, chunks: Chunks) -> bool:
-    """Whether passes keep the sums of the last one, and add what has changed.
+    """Whether passes keep the sums of the last one and add only what has changed.
 
     Args:
         solver: The solver.
         chunks: The data.
 
     Returns:
-        True where sums persist, samples are many and weights are even.
+        True if sums persist, there are many samples and weights are even.
     """
     size = sum(leaf.size for leaf in jax.tree.leaves(chunks.sample))
     is_large = chunks.num_samples * size >= _LARGE
@@ -140,7 +140,7 @@ def keeps_sums(solver: Lloyd, chunks: Chunks) -> bool:
 
 
 def _are_even(weights: np.ndarray) -> bool:
-    """Whether weights are so alike that differences of their sums keep their digits."""
+    """Whether weights are similar enough for differences of their sums to keep their digits."""
     positive = weights[weights > 0]
     return not len(positive) or bool(positive.max() <= _EVEN * positive.min())
 
@@ -160,7 +160,7 @@ def run_pass(
 ) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """Makes one pass over the data.
 
-    Empty clusters are refilled with the samples that lie farthest from their prototypes.
+    Empty clusters are refilled with the samples that are farthest from their prototypes.
 
     Args:
         solver: The solver.
@@ -169,31 +169,32 @@ def run_pass(
         memory: Memory of each chunk.
         stopping: When the run stops.
         history: The loss of every pass before.
-        previous: What was learned before the last pass, to return to if the loss rises; after a
-            refill what this pass starts from, so that losses are not compared.
+        previous: What was learned before the last pass, to be restored if the loss rises; after a
+            refill, what this pass starts from, so that losses are not compared.
         report: Called after every chunk, or None.
-        reassign: What makes this pass, not a run's first, where sums are kept; if the run stops, or
-            a cluster is empty, energies and margins are computed after it. None does so in every
-            pass.
-        changed: How many samples this pass has given another cluster, where that is known.
+        reassign: Makes this pass instead, if sums are kept and it is not a run's first; if the run
+            stops, or a cluster is empty, energies and margins are computed afterwards. None
+            computes them in every pass.
+        changed: How many samples this pass has moved to another cluster, if known.
 
     Returns:
-        The run where it stopped with this pass, else what the next one is given: state, memory,
-        history and previous.
+        The run if it stopped with this pass, otherwise the arguments of the next one: state,
+            memory, history and previous.
 
     Raises:
-        FitError: If the loss is not a number.
+        FitError: If the loss is not finite.
     """
     iteration, last = len(history), history[-1] if history else None
-    # What one machine computed alone, another may have rounded differently. Placed alike in every
-    # pass, so that no step is compiled twice.
+    # Other machines may have rounded what one computed alone differently. Placed in the same way in
+    # every # pass, so that no step is compiled twice.
     state = chunks.replicate(state if history else chunks.broadcast(state))
     past, learned = list(chunks.shard(memory)), state.learned
-    # Each chunk's memory is dropped when the new one is there: of millions, one copy is enough.
+    # Each chunk's memory is freed when the new one exists: for millions of samples, one copy is
+    # enough.
     del memory
     released = (past.pop(0) for _ in range(len(past)))
     chunk_done, keep = report and functools.partial(report, learned), keeps_sums(solver, chunks)
-    # The first pass counts afresh: the memory may be of other sums than the state's.
+    # The first pass starts from scratch: the memory may not belong to the state's sums.
     step = eqx.Partial(solver.step, incremental=keep and iteration > 0)
     whole = functools.partial(sum_over_chunks, step, chunks)
     summed, memory = (reassign or whole)(state, released, report=chunk_done)
@@ -201,7 +202,7 @@ def run_pass(
     history = (*history, loss)
     state = solver.end_pass(summed, keep=keep)
     empty = np.asarray(tally.count) == 0
-    # Of copies alone, refills would go on for ever.
+    # If all samples are copies of a few, refills would go on for ever.
     copies = empty.any() and iteration and abs(loss) <= rounding_of_zero(learned, tally.count)
     changed = 0 if copies else int(tally.changed) if changed is None else changed
     # A cluster that a refill left empty, while nothing else changed, stays empty.
@@ -212,12 +213,12 @@ def run_pass(
     if status is None and len(history) >= stopping.max_passes:
         status = Status.MAX_PASSES
     if reassign is not None and (risen or status is not None or empty.any()):
-        # Energies and margins are missing, and so are last digits of the loss.
+        # Energies, margins and the last digits of the loss are missing.
         again = LloydState(learned, summed.statistics, empty_state(solver, learned).tally)
         known = {"history": history[:-1], "previous": previous, "changed": changed}
         return run_pass(solver, chunks, again, memory, stopping, **known)
     if risen:
-        # The better pass is made again, for its assignments: they were not kept.
+        # The better pass is repeated, as its assignments were not kept.
         again = empty_state(solver, chunks.replicate(previous))
         run = run_pass(solver, chunks, again, memory, Stopping(1, stopping.tolerance))
         assert isinstance(run, LloydRun)
@@ -233,7 +234,7 @@ def run_pass(
 def lloyd_iterations(
     solver: Lloyd, chunks: Chunks, state: LloydState, memory: tuple[Memory, ...], stopping: Stopping
 ) -> LloydRun:
-    """Passes over the data until assignments or loss stand still.
+    """Makes passes over the data until the assignments or the loss no longer change.
 
     Args:
         solver: The solver.
@@ -246,7 +247,7 @@ def lloyd_iterations(
         The run, after its last whole pass.
 
     Raises:
-        FitError: If the loss is not a number.
+        FitError: If the loss is not finite.
     """
     history, previous = (), None
     while True:
@@ -264,7 +265,7 @@ def has_risen(
     last: Scalar | float | None,
     count: Float[Array, " clusters"],
 ) -> Bool[Array, ""] | bool:
-    """Whether the loss has risen beyond rounding, though nothing but the clusters has changed.
+    """Whether the loss has risen beyond rounding although only the clusters have changed.
 
     A rise within the rounding of squared distances, which grows with the prototypes' squares, does
     not count.
@@ -274,11 +275,11 @@ def has_risen(
         learned: What was learned before this pass.
         previous: What was learned before the last one.
         loss: The loss of this pass.
-        last: That of the pass before; None where there was none.
+        last: The loss of the pass before; None if there was none.
         count: The weights of all samples, summed over each cluster.
 
     Returns:
-        Whether it has.
+        Whether it has risen.
     """
     if last is None or not solver.family.descends:
         return False
@@ -294,7 +295,8 @@ def rounding_of_zero(learned: Learned, count: Float[Array, " clusters"]) -> Scal
     """A bound on the rounding of squared distances that are all zero.
 
     Args:
-        learned: Gives the precision, and the prototypes, with whose squares it grows.
+        learned: Determines the precision, and the rounding, which grows with the prototypes'
+            squares.
         count: The weights of all samples, summed over each cluster.
 
     Returns:
@@ -306,11 +308,11 @@ def rounding_of_zero(learned: Learned, count: Float[Array, " clusters"]) -> Scal
 
 
 def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:
-    """By how much equal losses may differ through rounding.
+    """How much equal losses may differ through rounding.
 
     Args:
         loss: One of the losses.
-        learned: Gives the precision.
+        learned: Determines the precision.
 
     Returns:
         The difference.
@@ -321,11 +323,11 @@ def rounding_of(loss: Scalar | float, learned: Learned) -> Scalar | float:
 def _verdict(
     solver: Lloyd, history: tuple[float, ...], changed: int, stopping: Stopping
 ) -> Status | None:
-    """Whether the loss stands still; the first pass has nothing to be compared with."""
+    """Whether the loss no longer changes; the first pass has nothing to be compared with."""
     if len(history) < 2 or stopping.tolerance is None:
         return None
     if stopping.tolerance == 0.0:
-        # The loss's last digits say nothing: only assignments tell.
+        # The loss's last digits are not significant: only assignments decide.
         rests = changed == 0 and solver.loss_has_converged(history[-1], history[-2])
         return Status.ASSIGNMENTS if rests else None
     if history[-2] - history[-1] > stopping.tolerance * abs(history[-2]):
@@ -340,16 +342,16 @@ def refilled(
     source: Int[Array, " clusters"],
     samples: PyTree,
 ) -> LloydState:
-    """Begins every empty cluster anew with one sample.
+    """Restarts every empty cluster with one sample.
 
-    All that belongs to the cluster is copied from the one that sample was in.
+    Everything that belongs to the cluster is copied from the cluster that the sample was in.
 
     Args:
         solver: The solver, whose family initialises prototypes.
         state: The state.
         empty: Which of its clusters are empty.
-        source: For each cluster the one that its new sample was in.
-        samples: For each cluster a sample; those of clusters that are not empty are not used.
+        source: For each cluster, the one that its new sample was in.
+        samples: For each cluster, a sample; those for clusters that are not empty are not used.
 
     Returns:
         The state with these clusters.
@@ -374,11 +376,11 @@ def _refill(
         return np.asarray(misfit(reduction, jnp.asarray(past.energy)))
 
     weight = chunks.weights[: chunks.num_samples]
-    # Misfits may be negative, and what weighs nothing is never taken before what does.
+    # Misfits may be negative; samples of weight zero must never come before others.
     weighted = np.where(weight > 0, chunks.collect(memory, misfits) * weight, -np.inf)
     count = int(np.count_nonzero(empty))
     chosen = np.zeros(empty.size, int)
-    # Where there are fewer samples than clusters, some are taken twice.
+    # If there are fewer samples than clusters, some are taken twice.
     chosen[empty] = np.resize(np.argsort(-weighted, kind="stable")[:count], count)
     samples, source = chunks.gather(chosen), chunks.rows_of(memory, chosen).cluster[:, 0]
     return refilled(solver, state, *jax.tree.map(jnp.asarray, (empty, source, samples)))
@@ -401,21 +403,21 @@ def clusters_of(solver: Lloyd, samples: PyTree, penalty: Penalty) -> Clusters:
     if isinstance(penalty, tuple) and any(isinstance(weight, jax.Array) for weight in penalty):
         penalty = jnp.stack(penalty)
     check_penalty(solver, penalty)
-    # An array: for other numbers nothing is compiled anew.
+    # An array, so that nothing is compiled anew for other values.
     dtype = jnp.result_type(float)
     weights = jax.device_put(np.asarray(penalty, dtype)) if isinstance(penalty, tuple) else penalty
     return _clusters_of(solver, samples, weights)
 
 
 def check_penalty(solver: Lloyd, penalty: Penalty) -> None:
-    """Refuses weights that are not one for each penalty term, or negative.
+    """Refuses anything but one non-negative weight for each penalty term.
 
     Args:
         solver: The solver.
         penalty: Weights of the penalty terms, or a row of them for each cluster.
 
     Raises:
-        ValueError: If there are more or fewer, or some below zero.
+        ValueError: If the number of weights is wrong, or some are negative.
     """
     terms, given = solver.energy.num_penalties, np.shape(cast(Any, penalty))
     if given[-1:] != (terms,):
@@ -438,7 +440,7 @@ def state_template(
     penalty: tuple[float, ...],
     prepare: Callable[[PyTree], PyTree] | None = None,
 ) -> LloydState:
-    """Zeros in the place of every array of a state; no sample is read.
+    """Zeros in place of every array of a state; no sample is read.
 
     Args:
         solver: The solver.
@@ -464,7 +466,7 @@ def state_template(
 def assigned_memory(
     solver: Lloyd, chunks: Chunks, num_clusters: int, assignments: Int[np.ndarray, " n"]
 ) -> tuple[Memory, ...]:
-    """The memory of samples that are assigned to given clusters, at the identity.
+    """The memory of samples that are assigned to given clusters, with identity params.
 
     Args:
         solver: The solver.
@@ -484,7 +486,7 @@ def assigned_memory(
 def means_of_aligned(
     solver: Lloyd, chunks: Chunks, memory: tuple[Memory, ...], num_clusters: int, penalty: Penalty
 ) -> LloydState:
-    """A state whose prototypes are the means of samples as they are aligned already.
+    """A state whose prototypes are the means of samples that are already aligned.
 
     Args:
         solver: The solver.
@@ -504,6 +506,6 @@ def means_of_aligned(
     step = eqx.Partial(initial.step, assign=False)
     for batch, past in zip(chunks.batches, memory, strict=True):
         state = chunks.step(step, state, batch, past)[0]
-        # Chunks that are waited for by nobody would pile up before the device.
+        # Chunks that nothing waits for would pile up before the device.
         jax.block_until_ready(state)
     return solver.init(initial.end_pass(state).learned.clusters)

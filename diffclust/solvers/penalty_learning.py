@@ -21,7 +21,7 @@ from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_run import LloydRun
 
 _RESIDUALS = 1024
-"""Most samples whose residuals are compared."""
+"""Maximum number of samples whose residuals are compared."""
 
 
 @eqx.filter_jit
@@ -43,7 +43,7 @@ def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters param
 
 
 def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatistics:
-    """Sums over a run from which the evidence of its penalty weights follows.
+    """Sums over a run from which the evidence of its penalty weights is computed.
 
     Args:
         solver: The solver.
@@ -56,7 +56,7 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
     clusters, tally = run.learned.clusters, run.tally
     weighted = np.flatnonzero(chunks.weights[: chunks.num_samples] > 0)
     take = min(len(weighted), _RESIDUALS)
-    # Evenly, for neighbours in the data may be of one cluster.
+    # Evenly spaced, as neighbours in the data may belong to one cluster.
     index = weighted[np.minimum(np.arange(_RESIDUALS), take - 1) * len(weighted) // take]
     past = chunks.rows_of(run.memory, index)
     residuals = _residuals(
@@ -81,12 +81,12 @@ def learned_penalties(
         shared: Whether all clusters share their weights.
 
     Returns:
-        Weights of the penalty terms for each cluster; those of the run where nothing is left to be
-        explained, so that no weights are the likeliest.
+        Weights of the penalty terms for each cluster; those of the run if nothing is left to
+        explain, so that no weights are most likely.
     """
     statistics = warp_statistics(solver, chunks, run)
     hyperparameters: Hyperparameters = estimate_noise(statistics, run.learned.clusters.penalty)
-    # The posterior moves with the weights: a few inner steps settle it under these warps.
+    # The posterior depends on the weights: a few inner steps settle it for these warps.
     for _ in range(5):
         hyperparameters = em_step(statistics, hyperparameters, shared=shared)
     weights, is_known = hyperparameters.weights, jnp.all(jnp.isfinite(hyperparameters.weights))

@@ -27,20 +27,20 @@ from diffclust.transforms import Identity
 from diffclust.types import Key
 
 _MANY_STARTS, _SCIKIT_LEARN = 2**18, 2**24
-"""Bounds on points × features × clusters: up to the second, scikit-learn takes less time than the
-compilation of our own, and up to the first it makes twice as many starts."""
+"""Bounds on points × features × clusters: below the second, scikit-learn takes less time than
+compiling our own algorithm, and below the first it makes twice as many starts."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PointClusters:
-    """Points assigned to centres: the nearest ones, but for those that `reassigned` moved.
+    """Points assigned to centres: the nearest ones, except for points that `reassigned` moved.
 
     Attributes:
         assignments: Cluster of each row.
         distances: Euclidean distance to its centre.
         margins: How much farther the second-nearest centre is; infinite with one cluster.
-        runners_up: The cluster of that centre; -1 with one cluster.
-        centres: One row a cluster.
+        runners_up: The second-nearest cluster; -1 with one cluster.
+        centres: One row per cluster.
     """
 
     assignments: Int[np.ndarray, " n"]
@@ -61,10 +61,10 @@ class PointClusters:
 
         Args:
             points: The points.
-            assignments: Cluster of each.
+            assignments: Cluster of each point.
 
         Returns:
-            The clusters; of a point that has moved the margin is 0, and the runner-up where it was.
+            The clusters; for a moved point, the margin is 0 and the runner-up is its old cluster.
         """
         moved = np.flatnonzero(assignments != self.assignments)
         distances, margins = self.distances.copy(), self.margins.copy()
@@ -84,10 +84,10 @@ def centres_by_kmeans(
     start: Float[np.ndarray, "clusters features"] | None = None,
     callback: Callback = ignore,
 ) -> Float[np.ndarray, "clusters features"]:
-    """k-means: of few points by scikit-learn, which compiles nothing, of more by our own.
+    """k-means: of few points by scikit-learn, which compiles nothing; of more by our own algorithm.
 
     Args:
-        points: What is clustered.
+        points: The points to cluster.
         plan: K, runs and moves.
         key: Random key.
         weight: Weights of the points, or None for ones.
@@ -111,7 +111,7 @@ def centres_by_kmeans(
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # More starts stand for split-and-merge moves.
+    # More starts replace split-and-merge moves.
     more = (8 if size <= _MANY_STARTS else 4) if plan.split_merge.rounds else 1
     solver = KMeans(
         plan.num_clusters,
@@ -122,7 +122,7 @@ def centres_by_kmeans(
         random_state=int(numpy_generator(key).integers(2**31)),
     )
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # Points that differ by rounding alone make empty clusters.
+        # Points that differ only by rounding cause empty clusters.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return solver.fit(points, sample_weight=weight).cluster_centers_.astype(points.dtype)
 
@@ -131,11 +131,11 @@ def centres_by_kmeans(
 def nearest_centres(
     points: Float[np.ndarray, "n vectors"], centres: Float[np.ndarray, "clusters vectors"]
 ) -> PointClusters:
-    """Assigns points to their nearest centres; of equally near ones to the first.
+    """Assigns points to their nearest centres; ties go to the first.
 
     Args:
-        points: Rows of an embedding, of new samples or old ones.
-        centres: One row a cluster.
+        points: Rows of an embedding, of new or fitted samples.
+        centres: One row per cluster.
 
     Returns:
         The assignment.
@@ -147,7 +147,7 @@ def nearest_centres(
     for start in range(0, count, 65536):
         part = points[start : start + 65536].astype(np.float64)
         here = slice(start, start + len(part))
-        # From differences, cluster by cluster: there are few of either.
+        # From differences, cluster by cluster: there are few clusters and dimensions.
         squared = np.stack([np.sum((part - centre) ** 2, axis=1) for centre in centres], axis=1)
         best = squared.argmin(axis=1)
         row = np.arange(len(part))
@@ -172,27 +172,27 @@ def kmeans(
     callback: Callback = ignore,
     warns: bool = True,
 ) -> PointClusters:
-    """k-means that a single bad start does not spoil.
+    """k-means that does not depend on a single bad start.
 
-    Of few points by scikit-learn, from several times as many starts; of more by the library's own
-    Lloyd's algorithm with split-and-merge moves.
+    Few points are clustered by scikit-learn, with several times as many starts; more by the
+    library's own Lloyd's algorithm with split-and-merge moves.
 
     Args:
-        points: Anything array-like of shape `(n, vectors)`.
+        points: An array-like of shape `(n, vectors)`.
         num_clusters: K.
         key: Random key.
-        num_restarts: Runs from different seeds, of which the one of least loss is kept.
-        max_passes: Most passes of a run.
+        num_restarts: Number of runs from different seeds; the one with the lowest loss is kept.
+        max_passes: Maximum number of passes in a run.
         weight: Weights of the points, or None for ones.
         callback: Called after every chunk of our own algorithm.
-        warns: Whether to warn of points so far from zero that they lose digits; rows of an
-            embedding that does not tell samples apart are far by nature.
+        warns: Whether to warn about points so far from zero that they lose digits. Rows of an
+            embedding that does not distinguish samples are always this far.
 
     Returns:
-        The clusters; where fewer points than K differ, some of them are empty.
+        The clusters; if fewer than K points differ, some of them are empty.
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is invalid.
     """
     points = np.asarray(points)
     if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
@@ -210,7 +210,7 @@ def kmeans(
     weighted = working if weight is None else working[weight > 0]
     different = _different(weighted, num_clusters + 1)
     if len(different) <= num_clusters:
-        # No more than K places: k-means would go on refilling empty clusters.
+        # At most K places: k-means would otherwise keep refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
         return nearest_centres(points, np.concatenate([different, spare]))
     plan = LloydPlan(num_clusters, (), num_restarts, Stopping(max_passes, 1e-4), SplitMerge())
@@ -219,7 +219,7 @@ def kmeans(
 
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:
-    """Rows that differ, in their order, up to a number of them."""
+    """Rows that differ, in their order, up to a given number."""
     different, remaining = [], np.arange(len(rows))
     while remaining.size and len(different) < most:
         row = rows[remaining[0]]
@@ -235,11 +235,11 @@ def representatives(
     key: Key,
     num_candidates: int = 9000,
 ) -> Float[np.ndarray, "p features"]:
-    """Representatives by hybrid selection: random candidates, then their k-means centres.
+    """Representatives by hybrid selection: the k-means centres of random candidates.
 
     Args:
-        features: Anything array-like of shape `(n, features)`; only the candidates are looked at.
-        num_representatives: p; fewer where there are not as many samples.
+        features: An array-like of shape `(n, features)`; only the candidates are read.
+        num_representatives: p; fewer if there are not as many samples.
         key: Random key.
         num_candidates: p', drawn without replacement; at most all samples.
 
@@ -247,7 +247,7 @@ def representatives(
         The representatives.
 
     Raises:
-        ValueError: If an argument is not what it should be.
+        ValueError: If an argument is invalid.
 
     References:
         Huang et al. (2019), Ultra-scalable spectral clustering, Sec. 3.1.1; Villar-Corrales and
@@ -266,6 +266,6 @@ def representatives(
     if len(candidates) <= num_representatives:
         return candidates
     first = np.sort(rng.choice(len(candidates), size=num_representatives, replace=False))
-    # No more passes: a representative that is a little off its cell's mean serves as well.
+    # Few passes: a representative slightly off its cell's mean serves as well.
     plan = LloydPlan(num_representatives, (), 1, Stopping(10, 1e-3), SplitMerge(rounds=0))
     return centres_by_kmeans(candidates, plan, key=key, start=candidates[first])

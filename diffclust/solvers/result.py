@@ -22,10 +22,10 @@ class Status(enum.Enum):
     Attributes:
         ASSIGNMENTS: No sample changed its cluster.
         LOSS: The loss fell by less than the tolerance.
-        ROSE: The loss rose, as it does where the prototype family does not minimise the distance;
+        ROSE: The loss rose, which happens if the prototype family does not minimise the distance;
             the pass before is kept.
         MAX_PASSES: The limit on passes was reached first.
-        SOLVED: There was nothing to repeat: a direct solution.
+        SOLVED: The solution was direct, without iterations.
         PREDICTED: Nothing was fitted: samples were assigned to the clusters of a model.
     """
 
@@ -38,15 +38,15 @@ class Status(enum.Enum):
 
 
 def best_restart(losses: Sequence[float]) -> int:
-    """The restart that is kept: the one of least loss, of equal ones the first.
+    """The restart that is kept: the one with the lowest loss, and of equal ones the first.
 
-    Losses are equal up to rounding, which depends on chunks and devices, and does not choose.
+    Losses count as equal up to rounding, which depends on chunks and devices and should not decide.
 
     Args:
         losses: The loss of each restart.
 
     Returns:
-        Its number.
+        Its index.
     """
     best = 0
     for number, loss in enumerate(losses):
@@ -60,23 +60,24 @@ class Progress:
     """One report of a running fit.
 
     Attributes:
-        stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; of
-            fits by gradient steps `"step"`, and `"race"` while several runs race; of staged methods
-            `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and `"alignments"`.
-            `"refine"` is all that goes on from the best restart, the learning of penalties too.
-        restart: Number of the restart, from 0.
-        iteration: Number of the pass within the restart, or of a curriculum's phase; from 0.
-        done: Chunks done in it, or steps done in all.
-        total: Chunks there are, or steps at most.
-        loss: The last whole pass's loss, or None before the first; of gradient steps, the last
-            window's mean loss of a sample.
-        least: The least loss of the restarts done, or None.
-        sizes: Each cluster's share of the samples, or None where it is not known.
-        samples: Samples seen in this run, or None where they are seen once a pass.
-        learned: What the pass or the window goes by, prototypes and all; on the device, and to be
-            read at once. None in other stages.
-        stages: Of staged methods the names of all stages of the fit, in order.
-        stages_done: How many of these are done.
+        stage: What is being done: `"seeding"`, `"pass"`, `"split"`, `"refine"` or `"predict"`; for
+            fits by gradient steps `"step"`, and `"race"` while several runs race; for staged
+            methods `"features"`, `"directions"`, `"neighbours"`, `"pairs"`, `"cut"` and
+            `"alignments"`. `"refine"` is everything that continues from the best restart, including
+            the learning of penalties.
+        restart: Index of the restart, from 0.
+        iteration: Index of the pass within the restart, or of a curriculum's phase, from 0.
+        done: Chunks done in the pass, or total steps done.
+        total: Total number of chunks, or maximum number of steps.
+        loss: The last whole pass's loss, or None before the first; for gradient steps, the mean
+            loss per sample in the last window.
+        least: The lowest loss of the finished restarts, or None.
+        sizes: Each cluster's share of the samples, or None if unknown.
+        samples: Number of samples seen in this run, or None if they are seen once per pass.
+        learned: The learned arrays that the pass or window uses, including prototypes. They are on
+            the device and must be read at once. None in other stages.
+        stages: For staged methods, the names of all stages of the fit, in order.
+        stages_done: Number of finished stages.
     """
 
     stage: str
@@ -98,57 +99,57 @@ class Snapshots(Protocol):
     """A store of a long fit's states."""
 
     def save(self, state: Callable[[], tuple[PyTree, dict[str, Any]]]) -> None:
-        """Saves a state, or keeps it for later where the last one that was saved is recent enough.
+        """Saves a state, or keeps it for later if the last saved state is recent enough.
 
         Args:
-            state: Gives the state, now or later: a tree of arrays, and about them what JSON can
-                hold and what it takes to know their shapes. It must go on giving the same.
+            state: Returns the state, now or later: a tree of arrays, and metadata that JSON can
+                hold and that determine the arrays' shapes. It must keep returning the same.
         """
 
     def latest(
         self, like: Callable[[dict[str, Any]], PyTree]
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """The state that was saved last.
+        """The state that was last saved.
 
         Args:
-            like: From what was saved about them, arrays of the right shapes; those of NumPy's
-                come back as such.
+            like: Makes arrays of the right shapes from the metadata; NumPy arrays are restored as
+                NumPy arrays.
 
         Returns:
-            The arrays and what was saved about them; None where nothing was.
+            The arrays and the metadata; None if nothing was saved.
         """
 
     def last(self) -> str | None:
-        """Names the last good state in words; None where nothing was saved."""
+        """Describes the last good state in words; None if nothing was saved."""
 
 
 @runtime_checkable
 class Callback(Protocol):
-    """Listens to a fit, and may end it; any function of a `Progress` will do."""
+    """Listens to a fit, and may end it; any function that takes a `Progress` will do."""
 
     def __call__(self, progress: Progress, /) -> None:
-        """Called after every chunk, or window of steps, in the thread of the fit.
+        """Called after every chunk or window of steps, in the thread of the fit.
 
         Args:
-            progress: Where the fit stands, with its loss and what it has learned so far.
+            progress: The progress of the fit, with its loss and what it has learned so far.
 
         Raises:
-            Cancelled: To end the fit; any other exception ends it too, and comes out of `fit` as
-                it is.
+            Cancelled: To end the fit. Any other exception also ends it, and is raised by `fit`
+                unchanged.
         """
 
 
 class Cancelled(Exception):
-    """A callback has ended the fit before its time; `fit` lets it through and returns nothing.
+    """A callback has ended the fit early; `fit` re-raises it and returns nothing.
 
-    Nothing is left half done. Given `snapshots`, the last whole state is saved when these are
-    closed, and the same call of `fit` goes on from it. (Where several processes share the fit, it
+    Nothing is left half done. If `snapshots` are given, the last whole state is saved when they are
+    closed, and the same call of `fit` continues from it. (If several processes share the fit, this
     is the last state that was due to be saved.)
     """
 
 
 class FitError(RuntimeError):
-    """A fit that cannot go on: names the pass and the cause."""
+    """A fit that cannot continue; the message names the pass and the cause."""
 
 
 def ignore(progress: Progress) -> None:
@@ -165,13 +166,13 @@ class Assignment(eqx.Module):
 
     Attributes:
         clusters: Cluster of each sample.
-        distances: How far it is from its cluster, by what decided: the penalised invariant
-            distance to its prototype, or the distance to a centre in an embedding.
+        distances: Distance of each sample to its cluster, as used for the assignment: the penalised
+            invariant distance to its prototype, or the distance to a centre in an embedding.
         margins: How much farther the second-best cluster is; infinite with one cluster.
         runners_up: The second-best cluster; -1 with one cluster.
         params: How each sample was aligned to its prototype.
-        nonconformity: How poorly each sample conforms to those that were fitted; None where the
-            distances say so.
+        nonconformity: How poorly each sample conforms to the fitted ones; None if this is the
+            distance.
     """
 
     clusters: Int[np.ndarray, " n"]
@@ -187,18 +188,18 @@ class Assignment(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """What a solver returns, as a pytree; a model's result adds the model.
+    """The result of a solver, as a pytree; a model's result adds the model.
 
     Attributes:
-        learned: Prototypes, and what else was learned.
-        assignment: The assignment of the samples that were fitted.
+        learned: Prototypes, and everything else that was learned.
+        assignment: The assignment of the fitted samples.
         history: The loss after every pass of the best restart, at the finest resolution reached.
         restarts: The final loss of every restart, in the order they ran.
-        status: Why the best one stopped.
-        chunk_size: Samples a chunk: sums, and so the last digits, depend on it.
+        status: Why the best restart stopped.
+        chunk_size: Samples per chunk, which affects the last digits of sums.
         seconds: Wall-clock time of the fit.
-        extras: Whatever else the model needs to assign new samples, or reports of the fit, by name.
-        figures: Numbers that the method reports beside the loss, by name.
+        extras: What else the model needs to assign new samples, or reports about the fit, by name.
+        figures: Numbers that the method reports in addition to the loss, by name.
     """
 
     learned: Learned
@@ -237,7 +238,7 @@ class Outcome(eqx.Module):
 
 
 def warn_if_risen(outcome: Outcome) -> None:
-    """Warns, at the line that called `fit`, where a fit stopped because the loss had risen.
+    """Warns, at the line that called `fit`, if a fit stopped because the loss had risen.
 
     Args:
         outcome: The outcome of the fit.

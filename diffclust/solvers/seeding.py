@@ -26,9 +26,9 @@ def distances_to_seeds(
     """Distance of a sample to prototypes initialised as seeds, by the energy itself, unaligned.
 
     Args:
-        energy: The energy; what is no distance, such as a negative log-likelihood, counts from the
-            sample's energy in a cluster of its own.
-        family: Begins prototypes.
+        energy: The energy. If it is not a distance, such as a negative log-likelihood, it is
+            measured relative to the sample's energy in a cluster of its own.
+        family: Initialises prototypes.
         sample: One sample.
         seeds: Samples with a leading axis.
 
@@ -63,11 +63,11 @@ def kmeans_plus_plus(
         num_clusters: Number of seeds.
         to_all: Squared distances from one sample to several.
         key: Random key.
-        trials: Candidates drawn for each seed, of which the one that leaves the least distortion
-            is taken; 2 + ⌊ln K⌋ where it is not given, 1 is the original method.
+        trials: Number of candidates drawn for each seed, of which the one that leaves the lowest
+            distortion is taken; by default 2 + ⌊ln K⌋. 1 is the original method.
 
     Returns:
-        Indices of the seeds, all different wherever that many samples differ.
+        Indices of the seeds, all different if enough samples differ.
 
     References:
         Arthur and Vassilvitskii (2007), k-means++: The advantages of careful seeding.
@@ -75,11 +75,11 @@ def kmeans_plus_plus(
     if trials is None:
         trials = 2 + int(math.log(num_clusters))
     weights = chunks.weights
-    # Host draws from the key's own uniforms: a few numbers, and every size would be compiled for.
+    # Drawn on the host from the key's own uniforms: few numbers, and no compilation for every size.
     draws = np.asarray(jax.random.uniform(key, (num_clusters, trials)), dtype=np.float64)
     chosen = [int(_draw(draws[0, :1], weights)[0])]
 
-    # Of millions of samples every array counts: this one is filled anew for each seed.
+    # For millions of samples every array counts: this one is refilled for each seed.
     remaining = np.zeros((weights.size, trials), weights.dtype)
 
     def fill(index: np.ndarray) -> None:
@@ -93,17 +93,17 @@ def kmeans_plus_plus(
             remaining[start : start + chunks.size] = distances
             start += chunks.size
 
-    # The first seed stands in all places, so that one shape serves for every call.
+    # The first seed fills all places, so that one shape serves for every call.
     fill(np.repeat(chosen, trials))
     nearest = remaining[:, 0].copy()
     for position in range(1, num_clusters):
         mass = nearest * weights
         if not mass.sum() > 0:
-            # Every sample sits on a seed: the rest are drawn among samples not yet taken.
+            # Every sample coincides with a seed: the rest are drawn among samples not taken yet.
             mass = weights.copy()
             mass[chosen] = 0.0
         if not mass.sum() > 0:
-            # Fewer samples with weight than clusters: any sample but the padding will do.
+            # Fewer samples with positive weight than clusters: any sample except padding will do.
             mass = (np.arange(weights.size) < chunks.num_samples).astype(weights.dtype)
             mass[chosen] = 0.0
         candidates = _draw(draws[position], mass)
@@ -125,7 +125,7 @@ def _draw(uniforms: Float[np.ndarray, " m"], mass: np.ndarray) -> Int[np.ndarray
 
 
 def random_assignments(key: Key, size: int, num_clusters: int) -> Int[Array, " n"]:
-    """A cluster for each sample, drawn so that clusters are of even size.
+    """A random cluster for each sample, such that clusters are of even size.
 
     Args:
         key: Random key.

@@ -1,10 +1,11 @@
-"""Split-and-merge moves: out of the optima where two classes share one cluster.
+"""Split-and-merge moves, which escape from optima in which two classes share one cluster.
 
-Most errors of a plain run are two classes in one cluster while another class holds two. Removing
-a cluster costs its samples' margins, which every pass knows; splitting one gains what two
-prototypes save on its samples. For Lloyd's algorithm a small run on those samples tells that. For
-gradient steps their gradients by the prototype are divided along their leading principal direction,
-and the prototype takes a few steps along the mean gradient of either side.
+Most errors of a plain run are two classes in one cluster while another class occupies two. Removing
+a cluster costs its samples' margins, which every pass computes; splitting one saves what two
+prototypes gain on its samples. For Lloyd's algorithm, this is measured by a small run on those
+samples. For gradient steps, the samples' gradients with respect to the prototype are divided along
+their leading principal direction, and the prototype takes a few steps along the mean gradient of
+either side.
 """
 
 import dataclasses
@@ -35,10 +36,10 @@ class SplitMerge:
     """The number of moves that are tried after a run of Lloyd's algorithm.
 
     Attributes:
-        rounds: Most moves that are accepted in one run; 0 switches them off.
-        attempts: Proposals tried before giving up.
-        split_passes: Passes of the trial run on the samples of one cluster.
-        split_samples: Most samples of a cluster that its trial split looks at.
+        rounds: Maximum number of moves accepted in one run; 0 turns them off.
+        attempts: Number of proposals tried before giving up.
+        split_passes: Number of passes of the trial run on the samples of one cluster.
+        split_samples: Maximum number of a cluster's samples used for its trial split.
     """
 
     rounds: int = 20
@@ -54,10 +55,10 @@ def power_iteration(
 
     Args:
         centred: Rows whose (weighted) mean is zero.
-        iterations: Steps; a few will do to divide two groups of rows.
+        iterations: Number of steps; a few are enough to divide two groups of rows.
 
     Returns:
-        A vector of length one; zero where all rows are.
+        A vector of length one; zero if all rows are.
     """
     tiny = jnp.finfo(centred.dtype).tiny
     centred = centred * _exact_scale(jnp.max(jnp.abs(centred)))
@@ -70,7 +71,7 @@ def power_iteration(
 
 
 def _exact_scale(size: Float[Array, ""]) -> Float[Array, ""]:
-    """The power of four that brings a number to about one; a product with it is exact."""
+    """The power of four that brings a number to about one; multiplication by it is exact."""
     exponent = jnp.frexp(size)[1]
     return jnp.ldexp(jnp.ones_like(size), -2 * (exponent // 2))
 
@@ -83,15 +84,15 @@ def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
 def _half_weights(
     rows: Float[Array, "n numbers"], weight: Float[Array, " n"], *, iterations: int
 ) -> Float[Array, "2 n"]:
-    """Weights of each row in the means of either side of the rows' weighted mean.
+    """Weights of each row in the means of the two sides of the rows' weighted mean.
 
     Args:
-        rows: What is divided along its leading principal direction.
+        rows: The rows to divide along their leading principal direction.
         weight: Weights of the rows.
         iterations: Steps of the power method.
 
     Returns:
-        Shares that sum to one on each side; zero where a side has no rows.
+        Shares that sum to one on each side; zero if a side has no rows.
     """
     weight = weight * _exact_scale(jnp.max(weight))
     mean = (weight @ rows) / jnp.maximum(jnp.sum(weight), 1e-30)
@@ -106,7 +107,7 @@ def _half_weights(
 
 
 def _filled(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, "n ..."]:
-    """What was not observed, which is NaN, as the mean of what was."""
+    """Values in which missing ones (NaN) are replaced by the mean of the observed."""
     seen = ~jnp.isnan(values)
     observed = jnp.where(seen, values, 0.0)
     mean = jnp.tensordot(weight, observed, 1)
@@ -132,7 +133,7 @@ def _halved(
     prototype = jax.vmap(lambda mean: solver.family.init(solver.family.normalise(mean)))(means)
     both, count = jnp.stack([cluster, cluster]), len(learned.clusters)
     children = eqx.tree_at(lambda c: c.prototype, learned.clusters.take(both), prototype)
-    # Both children inherit the reduction's state of the cluster, such as a price.
+    # Both children inherit the cluster's state of the reduction, such as a price.
     objective = jax.tree.map(
         lambda leaf: leaf[both] if leaf.shape[:1] == (count,) else leaf, learned.objective
     )
@@ -153,12 +154,13 @@ def try_split(
         solver: The solver.
         chunks: The data.
         run: A converged run.
-        cluster: Which of its clusters.
-        settings: How long the trial is.
-        rng: Draws the samples that it looks at.
+        cluster: The index of the cluster.
+        settings: Determine the length of the trial.
+        rng: Draws the samples of the trial.
 
     Returns:
-        How much two prototypes would save, and the two; None for a cluster too small to be split.
+        How much two prototypes would save, and the two; None if the cluster is too small to be
+        split.
     """
     weight = chunks.weights[: chunks.num_samples]
     assignments = chunks.collect(run.memory, lambda past: past.cluster[:, 0])
@@ -168,7 +170,7 @@ def try_split(
     some = members
     if members.size > settings.split_samples:
         some = np.sort(rng.choice(members, settings.split_samples, replace=False))
-    # One size for the trials of all clusters: each compiles once, and little is padded.
+    # One size for the trials of all clusters, so that it compiles once, with little padding.
     usual = min(chunks.num_samples / len(run.learned.clusters), settings.split_samples)
     size = min(chunks.size, 2 ** math.ceil(math.log2(max(16.0, usual))))
     part = chunks.subset(some, size=size)
@@ -187,7 +189,7 @@ def try_split(
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
     stopping = Stopping(settings.split_passes, 1e-3)
     if solver.reduction.is_adaptive:
-        # By the samples of one cluster it would become another objective.
+        # Adapting to the samples of one cluster would change the objective.
         solver = dataclasses.replace(solver, adapts=False)
     trial = lloyd_iterations(solver, part, state, memory, stopping)
     before = float(np.sum(losses * weight[some]))
@@ -202,17 +204,17 @@ def best_pairs(
     *,
     most: int,
 ) -> list[tuple[int, int]]:
-    """The pairs of clusters of greatest net gain, one to be split and one to make room.
+    """The pairs of clusters with the largest net gain: one to be split and one to be removed.
 
     Args:
-        gains: What splitting each cluster saves; None where it cannot be split.
+        gains: What splitting each cluster saves; None if it cannot be split.
         costs: What removing each cluster costs.
-        is_worth: Whether a pair is worth a trial, by its net gain and by the gain of the split.
-        most: How many pairs at most.
+        is_worth: Whether a pair is worth a trial, given its net gain and the gain of the split.
+        most: Maximum number of pairs.
 
     Returns:
-        The cluster that is split and the one that is removed, of each pair: best first, up to the
-        first that is not worth a trial.
+        For each pair, the cluster to be split and the one to be removed: best first, up to the
+            first that is not worth a trial.
     """
     pairs = (
         (costs[removed] - gain, split, removed)
@@ -225,15 +227,15 @@ def best_pairs(
 
 
 def changed_clusters(chunks: Chunks, before: LloydRun, after: LloydRun) -> set[int]:
-    """Clusters of which more than a tenth of the samples came or went.
+    """Clusters in which more than a tenth of the samples came or went.
 
     Args:
         chunks: The data.
         before: A run.
-        after: Another run of as many clusters.
+        after: Another run with the same number of clusters.
 
     Returns:
-        Their numbers.
+        Their indices.
     """
     old, new = (chunks.collect(run.memory, lambda m: m.cluster[:, 0]) for run in (before, after))
     moved = old != new
@@ -245,20 +247,20 @@ def changed_clusters(chunks: Chunks, before: LloydRun, after: LloydRun) -> set[i
 # Gradient steps.
 
 _STEPS = (0.0, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Lengths that are tried of the steps apart; of a squared distance, half a gradient is exact."""
+"""Step lengths that are tried for the two sides; half a gradient is exact for squared distances."""
 
 _ROUNDS = 2
-"""Steps after the first, for which each sample counts with the child that is nearer."""
+"""Number of further steps, in which each sample counts with the nearer child."""
 
 
 class SplitProposals(eqx.Module):
-    """Gains by splitting each cluster, and costs of removing each.
+    """Gains of splitting each cluster, and costs of removing each.
 
     Attributes:
-        gain: How much the loss would fall, summed over samples.
-        cost: How much it would rise.
+        gain: How much the loss would fall by a split, summed over samples.
+        cost: How much it would rise by a removal.
         loss: The loss itself.
-        children: For each cluster the two prototypes it would be split into.
+        children: For each cluster, the two prototypes it would be split into.
     """
 
     gain: Float[Array, " clusters"]
@@ -268,7 +270,7 @@ class SplitProposals(eqx.Module):
 
 
 def _moved(leaves: list[Array], place: int, length: Array, slope: Array) -> list[Array]:
-    """Leaves, of which one has taken a step down its slope, of a length for each cluster."""
+    """Leaves, one of which has taken a step down its slope, with a length for each cluster."""
     moved = leaves[place] - column(length, slope.ndim) * slope
     return [*leaves[:place], moved, *leaves[place + 1 :]]
 
@@ -277,14 +279,14 @@ def _moved(leaves: list[Array], place: int, length: Array, slope: Array) -> list
 def propose_splits(
     solver: GradientEM, learned: Learned, batch: Batch, memory: Memory | None
 ) -> SplitProposals:
-    """Weighs all splits and removals.
+    """Evaluates all splits and removals.
 
-    Every sample counts as much as under the current reduction: one that is trimmed does not count,
-    though a split might bring it nearer.
+    Every sample has the weight that it has under the current reduction: a trimmed sample does not
+        count, even if a split would bring it nearer.
 
     Args:
         solver: The solver.
-        learned: What is learned.
+        learned: The learned arrays.
         batch: Some of the samples.
         memory: Their memory, or None.
 
@@ -326,7 +328,7 @@ def propose_splits(
         mean = functools.partial(jnp.einsum, "ksn,ns...->ks...", share, precision="highest")
         direction = jax.tree.map(mean, of_own(slopes_of_children, children))
         now, gains = jax.tree.leaves(children), jnp.zeros(count, before.dtype)
-        # Leaf by leaf: means and deviations take steps of other lengths.
+        # Leaf by leaf: means and deviations take steps of different lengths.
         for place, slope in enumerate(jax.tree.leaves(direction)):
             # One length at a time, so that the energy is traced once for all.
             gains = jax.lax.map(functools.partial(gain, now, place, slope), lengths)
@@ -356,18 +358,18 @@ def propose_splits(
 def apply_split_merge(
     state: GradientState, children: PyTree, split: Int[Array, ""], removed: Int[Array, ""]
 ) -> GradientState:
-    """Splits one cluster in two, the second half in the place of another.
+    """Splits one cluster in two; the second half replaces another cluster.
 
-    Heads, mixture weights and the optimiser's moments of both are those of the one that is split.
+    The heads, mixture weights and optimiser's moments of both are those of the split cluster.
 
     Args:
         state: The state.
-        children: For each cluster the two prototypes it would be split into.
-        split: The cluster that is split.
-        removed: The cluster that makes room.
+        children: For each cluster, the two prototypes it would be split into.
+        split: The cluster to be split.
+        removed: The cluster to be replaced.
 
     Returns:
-        The state, its tally cleared.
+        The state, with an empty tally.
     """
     number = jnp.arange(len(state.learned.clusters))
     state = regrouped(state, jnp.where(number == removed, split, number))

@@ -1,4 +1,4 @@
-"""Stages as a problem: what an earlier process finished is not computed again."""
+"""Stages as a problem, in which finished stages are not computed again after a restart."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -26,8 +26,8 @@ class Context:
     Attributes:
         data: The samples and the devices that share them.
         key: Random key of the fit.
-        results: The arrays that earlier stages have computed, by stage and name; of a stage by
-            chunks the one name is `"rows"`.
+        results: The arrays that earlier stages have computed, by stage and name; a stage by chunks
+            has the single name `"rows"`.
         callback: Called with the progress.
     """
 
@@ -39,12 +39,12 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class FitStage:
-    """A stage of a fit: one computation.
+    """A stage of a fit, which is one computation.
 
     Attributes:
-        name: Its name in snapshots.
-        compute: Gives its arrays by name; None for a stage by chunks.
-        chunks: Gives the chunks of its one array, those of this process's share of its rows.
+        name: Name of the stage in snapshots.
+        compute: Returns its arrays by name; None for a stage by chunks.
+        chunks: Yields the chunks of its single array, for this process's share of the rows.
     """
 
     name: str
@@ -57,8 +57,8 @@ class StagedArrays(eqx.Module):
 
     Attributes:
         key: Data of the random key.
-        results: The arrays of the stages that are done, by stage and name.
-        rows: The rows so far of the stage that is computed by chunks; None between two stages.
+        results: The arrays of the finished stages, by stage and name.
+        rows: The rows so far of a stage by chunks; None between two stages.
     """
 
     key: Array
@@ -67,20 +67,20 @@ class StagedArrays(eqx.Module):
 
 
 class StagedProblem(AbstractProblem):
-    """Stages in order, each of which may use what the earlier ones have computed.
+    """Stages in order, each of which may use the results of earlier ones.
 
-    After every stage, and after every chunk of one that is computed by chunks, there is a state.
+    There is a state after every stage, and after every chunk of a stage by chunks.
     """
 
     def __init__(self, stages: tuple[FitStage, ...], outcome: Callable[[Context], Outcome]) -> None:
-        """Computes nothing yet.
+        """Stores the arguments; nothing is computed yet.
 
         Args:
             stages: The stages, in order.
-            outcome: Makes the outcome of their results.
+            outcome: Makes the outcome from the stages' results.
         """
         self._stages, self._outcome = stages, outcome
-        # The chunks of the running stage, and how many rows they have given.
+        # The chunks of the running stage, and the number of rows so far.
         self._running: tuple[tuple[str, int], Iterator[np.ndarray]] | None = None
 
     def init(self, data: Data, key: Key) -> State:
@@ -110,7 +110,7 @@ class StagedProblem(AbstractProblem):
             computed = {name: np.asarray(array) for name, array in stage.compute(context).items()}
             computed = data.broadcast(computed)
         elif data.is_distributed:
-            # Of this process's rows alone no other could go on.
+            # With only this process's rows, no other process could continue.
             computed = {"rows": data.allgather(all_rows(stage.chunks(context)))}
         else:
             if self._running is None or self._running[0] != (stage.name, len(rows)):
@@ -134,11 +134,11 @@ class StagedProblem(AbstractProblem):
         return State(StagedArrays(arrays.key, results), {"stages": stages, "rows": None})
 
     def outcome(self, data: Data, state: State, callback: Callback) -> Outcome:
-        """Makes the outcome of the stages' results."""
+        """Makes the outcome from the stages' results."""
         return self._outcome(self._context(data, state.arrays, callback))
 
     def template(self, description: Description, position: Position) -> PyTree:
-        """Zeros in the place of every array: the position records their shapes."""
+        """Zeros in place of every array: the position records their shapes."""
 
         def blank(described: dict[str, Any]) -> np.ndarray:
             return np.zeros(tuple(described["shape"]), described["dtype"])

@@ -1,7 +1,7 @@
-"""Transforms of one image or series, each a flat parameter vector whose zero is the identity.
+"""Transforms of one image or series, each with a flat parameter vector whose zero is the identity.
 
-Take one to say what a cluster may do to a picture and remain the same picture; join several with
-`compose`. Write your own by subclassing `AbstractTransform` or `AbstractSpatialTransform`.
+Use a transform to say how a picture may change and still count as the same picture; combine several
+with `compose`. Write your own by subclassing `AbstractTransform` or `AbstractSpatialTransform`.
 """
 
 from diffclust.transforms.affine import Affine, Projective

@@ -14,10 +14,10 @@ from diffclust.transforms.base import AbstractSpatialTransform
 from diffclust.types import Params, Points, Scalar
 
 _KNEE = 0.1
-"""Denominators from here on are left alone."""
+"""Denominators at or above this are left unchanged."""
 
 _FLOOR = 0.05
-"""What a guarded denominator never falls to."""
+"""Lower bound that a guarded denominator never reaches."""
 
 
 def homogeneous(points: Points) -> Float[Array, "3 points"]:
@@ -43,11 +43,11 @@ def displaced(
         functions: Values of functions at the points.
 
     Returns:
-        A function of the coefficients of the displacements along x and along y; zero gives the
-        points back, exactly.
+        A function of the coefficients of the displacements along x and along y; zero returns the
+        points unchanged, exactly.
     """
-    # The points are one more function, and x and y two products of their own: a CPU reads an image
-    # faster at points that come out of a product.
+    # The points are one more function, and x and y are two separate products: a CPU samples an
+    # image # faster at points that result from a product.
     rows = [jnp.concatenate([functions, axis.reshape(1, -1)]) for axis in planes(points)]
     one = jnp.ones((1,), dtype=points.dtype)
 
@@ -67,7 +67,7 @@ def mean_squared_displacement(
     """Mean of |M u + t|² over u in [-1, 1]², the size of an affine displacement.
 
     Args:
-        linear: M, the linear part less the identity.
+        linear: M, the linear part minus the identity.
         translation: t.
 
     Returns:
@@ -80,32 +80,32 @@ class AbstractHomography(AbstractSpatialTransform):
     """Maps of the plane that are 3×3 matrices of homogeneous coordinates."""
 
     def compose(self, first: Params, second: Params) -> Params:
-        """The one transform that acts like `first` and then `second`, where no guard is active.
+        """The single transform that acts like `first` and then `second`, if no guard is active.
 
         Args:
             first: Params of the transform applied to the image first.
             second: Params of the transform applied to its result.
 
         Returns:
-            Params of the composition, whose map is first's map after second's; infinite or NaN
-            where that sends the image's centre to infinity.
+            Params of the composition, whose map is first's map after second's; infinite or NaN if
+            that sends the image's centre to infinity.
         """
         return self._params(product(_matrix(first), _matrix(second)))
 
     def inverse(self, params: Params) -> Params:
-        """The transform that undoes this one, where no guard is active.
+        """The transform that undoes this one, if no guard is active.
 
         Args:
             params: Parameters of an invertible map.
 
         Returns:
-            Params of the inverse; infinite or NaN where the map is singular, or where the inverse
-            sends the image's centre to infinity.
+            Params of the inverse; infinite or NaN if the map is singular, or if the inverse sends
+            the image's centre to infinity.
         """
         return self._params(jnp.linalg.inv(_matrix(params)))
 
     def _params(self, matrix: Float[Array, "3 3"]) -> Params:
-        """The inverse of `_matrix`, up to the matrix's scale, which the map does not feel."""
+        """The inverse of `_matrix`, up to the matrix's scale, which does not affect the map."""
         moved = matrix / matrix[2, 2] - jnp.eye(3, dtype=matrix.dtype)
         params = jnp.concatenate([moved[:2, :2].reshape(4), moved[:2, 2], moved[2, :2]])
         return params[: self.num_params]
@@ -119,7 +119,7 @@ def _matrix(params: Params) -> Float[Array, "3 3"]:
 
 
 def _displacement(params: Params) -> Float[Array, "2 3"]:
-    """Returns the matrix whose product with `(x, y, 1)` is a point's displacement."""
+    """The matrix whose product with `(x, y, 1)` is a point's displacement."""
     return jnp.concatenate([params[:4].reshape(2, 2), params[4:6].reshape(2, 1)], axis=1)
 
 
@@ -142,7 +142,7 @@ class Affine(AbstractHomography):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """The name of the only part."""
+        """The name of the only term."""
         return ("affine",)
 
     @property
@@ -165,10 +165,10 @@ class Projective(AbstractHomography):
     Points are (x, y) in [-1, 1]² and u ↦ (u + M u + t) / (1 + q · u): the homogeneous matrix is
     I + [[M, t], [q, 0]] and the first six params are `Affine`'s.
 
-    The denominator is guarded: from 0.1 upwards it is left alone, and so everywhere on the image
-    while |q₁| + |q₂| ≤ 0.9; below, it bends (once continuously differentiable) towards 0.05, which
-    it never reaches. Behind the horizon the map is therefore finite, with finite gradients, but no
-    longer projective.
+    The denominator is guarded. Values of at least 0.1 are unchanged, which holds everywhere on the
+    image while |q₁| + |q₂| ≤ 0.9; lower values bend (once continuously differentiable) towards
+    0.05, which is never reached. Behind the horizon the map is therefore finite, with finite
+    gradients, but no longer projective.
 
     Attributes:
         boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
@@ -197,7 +197,7 @@ class Projective(AbstractHomography):
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Mean squared displacements over the image, to first order in q.
 
-        See `AbstractTransform.deformation`. The displacement by q is -(q · u) u to first order,
+        See `AbstractTransform.deformation`. To first order, the displacement by q is -(q · u) u,
         whose square has the mean 14/45 |q|².
         """
         affine = mean_squared_displacement(params[:4].reshape(2, 2), params[4:6])

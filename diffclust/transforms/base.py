@@ -1,4 +1,4 @@
-"""What every transform of an image offers, and the one that changes nothing."""
+"""The interface of transforms, and the identity."""
 
 import abc
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.types import Image, Images, Params, Points, Sample
 
 Grid = Float[Array, "points params"]
-"""Params of a transform, one vector a row."""
+"""Params of a transform, one vector per row."""
 
 _LEAST_AREA = 1e-3
-"""Where a map shrinks areas to less than that, or folds, its slopes say nothing of its inverse."""
+"""If a map shrinks areas below this, or folds, its slopes say nothing about its inverse."""
 
 Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
 """The inner products of an image, moved by each of the params, with other images."""
@@ -26,13 +26,13 @@ Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
 class AbstractTransform(eqx.Module):
     """A family of maps of one image, indexed by a flat parameter vector; zero is the identity.
 
-    One of series is bound to their length and the number of their channels, in the place of height
-    and width.
+    A transform of series is bound to their length and number of channels instead of height and
+    width.
 
     Attributes:
-        norms_correlate: Whether the squared norm of a moved image is the inner product of its
-            moved square with ones, as near as `bind_correlation` is. Between pixels, which are
-            read bilinearly, it is less.
+        norms_correlate: Whether the squared norm of a moved image equals the inner product of its
+            moved square with ones, up to the accuracy of `bind_correlation`. Between pixels, which
+            are read bilinearly, the norm is smaller.
     """
 
     norms_correlate: ClassVar[bool] = False
@@ -44,26 +44,26 @@ class AbstractTransform(eqx.Module):
 
     @property
     def spatial(self) -> "AbstractSpatialTransform | None":
-        """The transform as a map of coordinates; None where it is none."""
+        """The transform as a coordinate map; None if it is not one."""
         return None
 
     @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """Columns that span the affine maps, for the coarse stage of an alignment.
 
-        In the order of `Affine`'s params. By default None: the family holds no linear subspace of
-        them.
+        In the order of `Affine`'s params. By default None, for a family without a linear subspace
+        of affine maps.
         """
         return None
 
     @property
     @abc.abstractmethod
     def deformation_terms(self) -> tuple[str, ...]:
-        """Names of the parts that `deformation` measures."""
+        """Names of the terms that `deformation` measures."""
 
     @abc.abstractmethod
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Precomputes what depends on the image's size alone.
+        """Precomputes everything that depends only on the image's size.
 
         Args:
             height: Rows of the images to come.
@@ -75,11 +75,11 @@ class AbstractTransform(eqx.Module):
 
     @abc.abstractmethod
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Moves the image of the pixels' variances as the image of their means is moved.
+        """Moves an image of pixel variances in the way that the image of means is moved.
 
-        This is what a Gaussian prototype needs: what makes no sense for a variance, such as a
-        shift of the colours, leaves it alone. At zero params variances are unchanged; they are
-        never negative afterwards, and twice the variance stays twice the variance.
+        A Gaussian prototype needs this. Changes that make no sense for a variance, such as a colour
+        shift, leave it unchanged. At zero params variances do not change; they never become
+        negative, and doubling the variance doubles the result.
 
         Args:
             height: Rows of the images to come.
@@ -100,37 +100,45 @@ class AbstractTransform(eqx.Module):
             width: Columns of the images to come.
 
         Returns:
-            A function of params, an image and other images; by default None, for no such way.
+            A function of params, an image and other images; by default None, if there is no faster
+            way.
         """
 
     @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """Sizes of the deformation, part by part: non-negative, quadratic, zero at the identity.
+        """Sizes of the deformation's terms: non-negative, quadratic, zero at the identity.
 
         Args:
             params: Parameters of shape `(num_params,)`.
 
         Returns:
-            One number a part, in the order of `deformation_terms`.
+            One number per term, in the order of `deformation_terms`.
         """
 
     def __call__(self, params: Params, image: Sample) -> Sample:
         """Transforms one image.
 
         Args:
-            params: Parameters of shape `(num_params,)`; zero gives the image back.
+            params: Parameters of shape `(num_params,)`; zero returns the image unchanged.
             image: Image of shape `(height, width, channels)`, or series `(length, channels)`.
 
         Returns:
             The transformed image, of the same shape.
+
+        Raises:
+            ValueError: If there are more or fewer params than the transform has.
         """
+        if params.shape != (self.num_params,):
+            raise ValueError(
+                f"{type(self).__name__} has {self.num_params} params, not {params.shape}"
+            )
         return self.bind(image.shape[0], image.shape[1])(params, image)
 
 
 class AbstractSpatialTransform(AbstractTransform):
     """A transform of coordinates: (T x)(u) = x(warp(params, u)).
 
-    Maps compose in reverse order, and what is drawn in the image moves by the inverse map.
+    Maps compose in reverse order, and the image's content moves by the inverse map.
 
     Attributes:
         boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
@@ -149,7 +157,7 @@ class AbstractSpatialTransform(AbstractTransform):
 
     @abc.abstractmethod
     def bind_map(self, points: Points) -> Callable[[Params], Points]:
-        """Precomputes what depends on the points alone.
+        """Precomputes everything that depends only on the points.
 
         Args:
             points: Points of shape `(2, ...)` in [-1, 1]².
@@ -166,23 +174,25 @@ class AbstractSpatialTransform(AbstractTransform):
             points: Points of shape `(2, ...)` in [-1, 1]².
 
         Returns:
-            Where in the source image each point reads, of the same shape.
+            The point of the source image that each point reads, of the same shape.
         """
         return self.bind_map(points)(params)
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """Binds the coordinate map to the pixel grid."""
-        coordinates = self.bind_map(pixel_grid(height, width))
+        grid = pixel_grid(height, width)
+        coordinates = self.bind_map(grid)
 
         def apply(params: Params, image: Image) -> Image:
             # The grid is in JAX's default precision, which may be double where images are single.
             dtype = jnp.promote_types(params.dtype, image.dtype)
-            return bilinear_sample(image, coordinates(params).astype(dtype), boundary=self.boundary)
+            moved = coordinates(params.astype(grid.dtype)).astype(dtype)
+            return bilinear_sample(image, moved, boundary=self.boundary)
 
         return apply
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Resamples variances as it does images."""
+        """Resamples variances in the same way as images."""
         return self.bind(height, width)
 
     def jacobian_determinant(self, params: Params, points: Points) -> Float[Array, "*grid"]:
@@ -204,17 +214,18 @@ class AbstractSpatialTransform(AbstractTransform):
         return jax.jvp(lambda at: self.warp(params, at), (points,), (direction,))
 
     def inverse_warp(self, params: Params, points: Points, *, num_steps: int = 8) -> Points:
-        """Finds where the coordinate map reads points from, by Newton's method at each of them.
+        """Finds the points from which the coordinate map leads to given points, by Newton's method.
 
         Args:
             params: Parameters of shape `(num_params,)`.
             points: Points of shape `(2, ...)`.
-            num_steps: Steps, each of at most 4 along x and along y; an affine map needs one such,
-                unless it shrinks areas a thousand times or more, which is not undone.
+            num_steps: Number of steps, each of at most 4 along x and along y. An affine map needs
+                one such step, unless it shrinks areas a thousand times or more, which is not
+                undone.
 
         Returns:
-            Points u with `warp(params, u) = points`, of the same shape; where the map folds, one
-            of several, or none.
+            Points u with `warp(params, u) = points`, of the same shape; if the map folds, one of
+            several, or none.
         """
 
         def closer(u: Points, _: None) -> tuple[Points, None]:
@@ -232,10 +243,11 @@ class AbstractSpatialTransform(AbstractTransform):
 
         Args:
             params: Parameters of shape `(num_params,)`.
-            image: A transformed image, or what is drawn in its place.
+            image: A transformed image, or an image drawn in its place.
 
         Returns:
-            The image before it was transformed, but for what was resampled or left the canvas.
+            The image before the transform, except for what was lost by resampling or left the
+            canvas.
         """
         grid = pixel_grid(*image.shape[:2], dtype=image.dtype)
         back = self.inverse_warp(params.astype(image.dtype), grid)
@@ -243,7 +255,7 @@ class AbstractSpatialTransform(AbstractTransform):
 
 
 class Identity(AbstractSpatialTransform):
-    """The identity, with an empty parameter vector: K-means is a special case of all else."""
+    """The identity, with an empty parameter vector; it makes K-means a special case."""
 
     boundary: Boundary = eqx.field(static=True, default="zero")
 
@@ -253,7 +265,7 @@ class Identity(AbstractSpatialTransform):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """No parts."""
+        """No terms."""
         return ()
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:

@@ -14,12 +14,12 @@ from diffclust.types import Image, Params
 class Colour(AbstractTransform):
     """A gain and a shift for every channel: x_c ↦ (1 + g_c) x_c + b_c, with params (g, b).
 
-    Two params for grey images and six for colour. The full form mixes the channels,
-    x ↦ (I + G) x + b with params (G row by row, b), twelve for three channels; with it a single
-    prototype can hide several patterns in its channels, which is why the paper gave it up.
+    There are two params for grey images and six for colour. The full form mixes the channels, x ↦
+    (I + G) x + b with params (G row by row, b), twelve for three channels. With it a single
+    prototype can hide several patterns in its channels, which is why the paper abandoned it.
 
     With `gradient` the shift may change linearly across the image, to b + s · u at the point u; the
-    params of s, along x for every channel and then along y, follow those of b.
+    params of s, first along x for every channel and then along y, follow those of b.
 
     Attributes:
         num_channels: Channels of the images.
@@ -46,7 +46,7 @@ class Colour(AbstractTransform):
 
     @property
     def num_params(self) -> int:
-        """Gains (a matrix of them in the full form), one shift a channel, and its slopes."""
+        """The gains (a matrix in the full form), one shift per channel, and the shift's slopes."""
         return self._num_gains + (3 if self.gradient else 1) * self.num_channels
 
     @property
@@ -56,7 +56,7 @@ class Colour(AbstractTransform):
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Sums of squares of the gains and of the shifts; see `AbstractTransform.deformation`.
 
-        Of shifts that change across the image, the mean over it.
+        Shifts that change across the image are averaged over it.
         """
         gain, shift, slopes = self._split(params)
         return jnp.stack([jnp.sum(gain**2), jnp.sum(shift**2) + jnp.sum(slopes**2) / 3.0])
@@ -66,14 +66,14 @@ class Colour(AbstractTransform):
         return jnp.split(params, (self._num_gains, self._num_gains + self.num_channels))
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Prepares nothing, as nothing depends on the size of images.
+        """Precomputes nothing, as nothing depends on the size of images.
 
         Args:
             height: Rows of the images to come.
             width: Columns of the images to come.
 
         Returns:
-            A function of params and image, which raises a ValueError for an image with another
+            A function of params and image, which raises a ValueError for an image with a different
             number of channels.
         """
 
@@ -90,9 +90,9 @@ class Colour(AbstractTransform):
         return apply
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Gains act squared and shifts not at all; see `AbstractTransform.bind_variance`.
+        """Applies squared gains and no shifts; see `AbstractTransform.bind_variance`.
 
-        In the full form this is the variance of each channel by itself, for channels that vary
+        In the full form, the result is the variance of each channel for channels that vary
         independently.
 
         Args:
@@ -100,8 +100,8 @@ class Colour(AbstractTransform):
             width: Columns of the images to come.
 
         Returns:
-            A function of params and variances, which raises a ValueError for an image with another
-            number of channels.
+            A function of params and variances, which raises a ValueError for an image with a
+            different number of channels.
         """
 
         def apply(params: Params, variance: Image) -> Image:
@@ -127,8 +127,8 @@ class Colour(AbstractTransform):
 
 
 def _mixed(matrix: Float[Array, "..."], image: Image) -> Image:
-    """A diagonal or a full matrix times the channels of every pixel."""
+    """Multiplies the channels of every pixel by a diagonal or full matrix."""
     if matrix.ndim == 1:
         return image * matrix[None, None, :]
-    # Matrix units of a GPU would round the colours to ten bits, at the identity too.
+    # A GPU's matrix units would round the colours to ten bits, even at the identity.
     return jnp.einsum("dc,hwc->hwd", matrix, image, precision="highest")

@@ -1,4 +1,4 @@
-"""Transforms one after another, also by their names."""
+"""Sequences of transforms, also by name."""
 
 import itertools
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class AbstractSequence(AbstractTransform):
 
     @property
     def num_params(self) -> int:
-        """The sum of the parts'."""
+        """The sum over the parts."""
         return sum(t.num_params for t in self.transforms)
 
     @property
@@ -38,16 +38,16 @@ class AbstractSequence(AbstractTransform):
         return tuple(term for t in self.transforms for term in t.deformation_terms)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """The parts' sizes, one after another."""
+        """The parts' deformations, one after another."""
         parts = zip(self.transforms, self.split(params), strict=True)
         return jnp.concatenate([t.deformation(p) for t, p in parts])
 
     def embed(self, part: int, params: Params) -> Float[Array, " all"]:
-        """Params of the sequence that do what one part does, the others at the identity.
+        """Params of the sequence that apply one part, with the others at the identity.
 
         Args:
-            part: Its place among the transforms.
-            params: Its params.
+            part: The index of the part.
+            params: The params of the part.
 
         Returns:
             Params of the sequence.
@@ -63,14 +63,14 @@ class AbstractSequence(AbstractTransform):
             params: Params of the sequence.
 
         Returns:
-            One vector a part.
+            One vector per part.
         """
         ends = np.cumsum([t.num_params for t in self.transforms])
         return jnp.split(params, ends[:-1].tolist())
 
 
 class SpatialChain(AbstractSequence, AbstractSpatialTransform):
-    """Spatial transforms one after another, their maps composed and the image sampled once.
+    """A sequence of spatial transforms; their maps are composed and the image is sampled once.
 
     Attributes:
         transforms: The transforms in the order in which they act on the image; all must have the
@@ -80,7 +80,7 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
     transforms: tuple[AbstractSpatialTransform, ...]
 
     def __check_init__(self):
-        """Refuses an empty chain and mixed boundaries."""
+        """Refuses an empty chain and differing boundaries."""
         if not self.transforms:
             raise ValueError("a chain needs at least one transform; use Identity() for none")
         if len({t.boundary for t in self.transforms}) > 1:
@@ -91,7 +91,7 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
 
     @property
     def boundary(self) -> Boundary:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The transforms' common boundary."""
+        """The common boundary of the transforms."""
         return self.transforms[0].boundary
 
     @property
@@ -120,10 +120,10 @@ class SpatialChain(AbstractSequence, AbstractSpatialTransform):
 
 
 class Compose(AbstractSequence):
-    """Transforms one after another; an unbroken run of spatial ones samples the image once.
+    """A sequence of transforms; an unbroken run of spatial ones samples the image only once.
 
     Attributes:
-        transforms: The transforms, spatial runs already fused.
+        transforms: The transforms, with runs of spatial ones already fused.
     """
 
     transforms: tuple[AbstractTransform, ...]
@@ -132,14 +132,14 @@ class Compose(AbstractSequence):
         return self.bound([t.bind(height, width) for t in self.transforms])
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Part by part."""
+        """Binds the parts one by one."""
         return self.bound([t.bind_variance(height, width) for t in self.transforms])
 
     def bound(self, bound: list[Callable[[Params, Image], Image]]) -> Callable:
-        """Binds one function of all params, which applies one function for each part.
+        """Makes one function of all params that applies one function per part.
 
         Args:
-            bound: A function of params and image for each of the transforms.
+            bound: A function of params and image for each transform.
 
         Returns:
             A function of params and image.
@@ -154,20 +154,20 @@ class Compose(AbstractSequence):
 
 
 def compose(*transforms: AbstractTransform) -> AbstractTransform:
-    """Applies transforms to an image one after another, first to last.
+    """Composes transforms, which act on an image one after another, first to last.
 
     The params are concatenated in the same order. Neighbouring spatial transforms are fused: their
     coordinate maps are composed and the image is sampled once.
 
     Args:
-        *transforms: The transforms; at least one.
+        *transforms: At least one transform.
 
     Returns:
-        The transform itself if there is only one, a `SpatialChain` if all are spatial, otherwise
-        a `Compose`.
+        The transform itself if there is only one, a `SpatialChain` if all are spatial, otherwise a
+        `Compose`.
 
     Raises:
-        ValueError: Without transforms, or if fused neighbours differ in their boundary.
+        ValueError: If there are no transforms, or fused neighbours differ in their boundary.
     """
     if not transforms:
         raise ValueError("compose needs at least one transform; use Identity() for none")
@@ -181,15 +181,15 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
 def bind_spatial_variance(
     transform: AbstractTransform, height: int, width: int
 ) -> Callable[[Params, Image], Image]:
-    """Moves variances by the spatial ones among composed transforms; the others leave them alone.
+    """Moves variances by only the spatial ones among composed transforms.
 
     Args:
-        transform: What `compose` returned.
+        transform: The result of `compose`.
         height: Rows of the images to come.
         width: Columns of the images to come.
 
     Returns:
-        A function of params and variances, as `AbstractTransform.bind_variance` gives it.
+        A function of params and variances, as returned by `AbstractTransform.bind_variance`.
     """
     if isinstance(transform, Compose):
         parts = [bind_spatial_variance(part, height, width) for part in transform.transforms]
@@ -214,7 +214,7 @@ NAMES = {
     "fullcol": "its channels mixed anew",
     "morpho": "its strokes thickened or thinned",
 }
-"""Short names of transforms, and what each does to an image."""
+"""Short names of transforms, and the effect of each on an image."""
 
 
 def named_sequence(
@@ -223,7 +223,7 @@ def named_sequence(
     """Transforms from their names, in the order in which they act.
 
     Args:
-        names: For example `"aff-morpho-tps"`: names out of `NAMES`, joined by hyphens; empty for
+        names: For example `"aff-morpho-tps"`: names from `NAMES`, joined by hyphens; empty for
             none.
         channels: Channels of the images.
         boundary: What spatial transforms read outside the image.
@@ -233,7 +233,7 @@ def named_sequence(
         The transforms.
 
     Raises:
-        ValueError: If a name is none, or a step is not for images with so many channels.
+        ValueError: If a name is unknown, or a step does not support this number of channels.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.1 and Table 4.

@@ -1,4 +1,4 @@
-"""Translations, and rotations with reflections: a whole grid of them is searched by FFT."""
+"""Translations, and rotations with reflections; a whole grid of them can be searched by FFT."""
 
 import abc
 import math
@@ -18,13 +18,13 @@ from diffclust.types import Image, Images, Params, Points
 
 
 def params_grid(*axes: Float[np.ndarray, " _"] | tuple[float, ...]) -> Grid:
-    """Makes all combinations of values of params, for `GridSearch`.
+    """Makes all combinations of parameter values, for `GridSearch`.
 
     Args:
-        *axes: For each parameter its values; those of a discrete choice may be `(0.0, 1.0)`.
+        *axes: The values of each parameter; for a discrete choice they may be `(0.0, 1.0)`.
 
     Returns:
-        One vector of params a row; the last parameter varies fastest.
+        One vector of params per row; the last parameter varies fastest.
     """
     mesh = np.meshgrid(*(np.asarray(axis) for axis in axes), indexing="ij")
     points = np.stack(mesh, axis=-1).reshape(-1, len(axes))
@@ -32,7 +32,7 @@ def params_grid(*axes: Float[np.ndarray, " _"] | tuple[float, ...]) -> Grid:
 
 
 class AbstractIsometry(AbstractSpatialTransform):
-    """Affine maps that keep distances, with fewer params than `Affine`."""
+    """Affine maps that preserve distances, with fewer params than `Affine`."""
 
     @abc.abstractmethod
     def to_affine(self, params: Params) -> Float[Array, "6"]:
@@ -51,7 +51,7 @@ class AbstractIsometry(AbstractSpatialTransform):
 
 
 class Translation(AbstractIsometry):
-    """Translations u ↦ u + t, with params (t₁, t₂); 2 is the image's width, or height.
+    """Translations u ↦ u + t, with params (t₁, t₂); 2 is the image's width or height.
 
     Attributes:
         boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
@@ -77,26 +77,26 @@ class Translation(AbstractIsometry):
         return jnp.concatenate([jnp.zeros((4,), dtype=params.dtype), params])
 
     def compose(self, first: Params, second: Params) -> Params:
-        """The one translation that acts like `first` and then `second`: their sum."""
+        """The single translation that acts like `first` and then `second`: their sum."""
         return first + second
 
     def inverse(self, params: Params) -> Params:
-        """The translation back."""
+        """The opposite translation."""
         return -params
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
         """Computes inner products of shifted images with others, by FFT.
 
-        Exact to rounding: a shift by a fraction of a pixel interpolates between shifts by whole
-        pixels.
+        Exact up to rounding: a shift by a fraction of a pixel interpolates between shifts by whole
+            pixels.
 
         Args:
             height: Rows of the images to come.
             width: Columns of the images to come.
 
         Returns:
-            A function of params, an image and other images; None where what lies outside the image
-            is not black.
+            A function of params, an image and other images; None if the outside of the image is not
+            black.
         """
         if self.boundary != "zero":
             return None
@@ -114,15 +114,15 @@ class Translation(AbstractIsometry):
 
 
 class Rotation(AbstractIsometry):
-    """Rotations about the centre by params (θ), in radians; with reflections O(2), params (θ, r).
+    """Rotations about the centre with params (θ), in radians; with reflections O(2), params (θ, r).
 
-    u ↦ R(θ) u, and where r > 1/2 u is first mirrored, x ↦ -x: r is a discrete choice of 0 or 1 for
-    `GridSearch`, and no descent changes it.
+    u ↦ R(θ) u, where u is first mirrored, x ↦ -x, if r > 1/2. r is a discrete choice of 0 or 1 for
+    `GridSearch`, which descent does not change.
 
     Attributes:
         boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
         reflection: Whether images may be mirrored.
-        aspect: Width of the images over their height.
+        aspect: Width of the images divided by their height.
     """
 
     boundary: Boundary = eqx.field(static=True, default="zero")
@@ -164,7 +164,7 @@ class Rotation(AbstractIsometry):
         return params[..., -1] > (0.5 if self.reflection else jnp.inf)
 
     def compose(self, first: Params, second: Params) -> Params:
-        """The one transform that acts like `first` and then `second`.
+        """The single transform that acts like `first` and then `second`.
 
         Args:
             first: Params of the transform applied to the image first.
@@ -191,10 +191,10 @@ class Rotation(AbstractIsometry):
         return jnp.where(self._mirrored(params), params, -params)
 
     def grid(self, num_angles: int) -> Grid:
-        """Equal steps of angle, with and without a reflection where there are some.
+        """Equal steps of angle, with and without reflection if reflections are allowed.
 
         Args:
-            num_angles: How many angles in the whole turn; 0 is one of them.
+            num_angles: Number of angles in a full turn; 0 is one of them.
 
         Returns:
             Params for `GridSearch`, angles in (-π, π].
@@ -204,18 +204,18 @@ class Rotation(AbstractIsometry):
         return params_grid(angles, (0.0, 1.0)) if self.reflection else params_grid(angles)
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
-        """Computes inner products of turned images with others, by FFT over angles.
+        """Computes inner products of rotated images with others, by FFT over angles.
 
-        Approximate: images are read on a polar grid, about a pixel apart. Between its angles values
-        are interpolated by the trigonometric polynomial.
+        Approximate: images are sampled on a polar grid with a spacing of about a pixel. Between its
+            angles, values are interpolated by the trigonometric polynomial.
 
         Args:
             height: Rows of the images to come.
             width: Columns of the images to come.
 
         Returns:
-            A function of params, an image and other images; None where what lies outside the image
-            is not black.
+            A function of params, an image and other images; None if the outside of the image is not
+            black.
         """
         if self.boundary != "zero":
             return None
@@ -224,7 +224,7 @@ class Rotation(AbstractIsometry):
         radius = (np.arange(radii) + 0.5)[:, None] * (reach / radii)
         angle = np.arange(angles) * (2.0 * math.pi / angles)
         points = np.stack([radius * np.cos(angle) / self.aspect, radius * np.sin(angle)])
-        # What a point of the polar grid stands for, in pixels.
+        # The area that a point of the polar grid represents, in pixels.
         area = radius * (reach / radii) * (2.0 * math.pi / angles)
         root = np.sqrt(area * (height * width / (4.0 * self.aspect)))[..., None]
         order = np.arange(angles // 2 + 1)
@@ -244,7 +244,7 @@ class Rotation(AbstractIsometry):
             result = jnp.real(jnp.matmul(waves, turned, precision="highest"))
             if not self.reflection:
                 return result
-            # A mirrored image is read at θ + π - φ in the place of φ + θ.
+            # A mirrored image is read at θ + π - φ instead of φ + θ.
             folded = jnp.einsum("rmc,krmc->mk", one, each, precision="highest")
             folded = folded * jnp.asarray(sign, dtype=one.dtype)[:, None]
             mirrored = jnp.real(jnp.matmul(waves, folded, precision="highest"))

@@ -24,27 +24,27 @@ Surroundings = Literal["zero", "edge"]
 
 
 class Morphology(AbstractTransform):
-    """Soft dilation (α > 0) or erosion (α < 0) by a region that is a parameter too.
+    """Soft dilation (α > 0) or erosion (α < 0) by a region that is itself a parameter.
 
     Params are (s, α, ℓ), with one logit ℓ for every offset of the window, row by row, and
 
     T(x) = x + tanh(s) (M(x) - x),
     M(x)[u] = Σ_w a[w] x[u + w] exp(α x[u + w]) / Σ_w a[w] exp(α x[u + w]).
 
-    The soft region a = sigmoid(1 - |w|²/2 + ℓ) is a disc of a pixel and a half at rest. M is the
-    paper's transform; the blend by tanh(s) makes zero the identity, which M itself only reaches
-    in a limit. Equation 6 prints a[u + u', v + v'], where the position in the image is a
-    misprint: a is indexed by the offset alone, as the sentence after it does.
+    The soft region a = sigmoid(1 - |w|²/2 + ℓ) is a disc of a pixel and a half when ℓ = 0. M is the
+    paper's transform; the blend by tanh(s) makes zero the identity, which M itself reaches only in
+    a limit. Equation 6 prints a[u + u', v + v'], in which the position in the image is a misprint:
+    a is indexed only by the offset, as in the sentence after it.
 
-    M is exact for any α: the largest weight is divided out of both sums, that of the image or,
-    where α is so large that they could vanish, that of each window.
+    M is exact for any α: both sums are divided by the largest weight of the image or, if α is so
+        large that they could vanish, by that of each window.
 
     Attributes:
         window: Side of the square of offsets, in pixels; an odd number.
-        boundary: What lies outside the image: `"zero"`, which are black pixels that count like
-            all others, or `"edge"`.
-        channelwise: Whether every channel is treated alike, each by itself. Without it only grey
-            images are taken: the extrema of colours are not a colour of the image.
+        boundary: What lies outside the image: `"zero"`, black pixels that count like all others, or
+            `"edge"`.
+        channelwise: Whether every channel is transformed separately, in the same way. Otherwise
+            only grey images are accepted: the extrema of colours are not a colour of the image.
 
     References:
         Monnier et al., DTI clustering, Section 4.1 and Equation 6.
@@ -56,7 +56,7 @@ class Morphology(AbstractTransform):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """The name of the only part."""
+        """The name of the only term."""
         return ("blend",)
 
     def __check_init__(self):
@@ -71,7 +71,7 @@ class Morphology(AbstractTransform):
         return 2 + self.window**2
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """s²: without a blend the rest changes nothing."""
+        """s²: without a blend the other params change nothing."""
         return params[:1] ** 2
 
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
@@ -82,7 +82,7 @@ class Morphology(AbstractTransform):
             width: Columns of the images to come.
 
         Returns:
-            A function of params and image, which raises a ValueError for an image of several
+            A function of params and image, which raises a ValueError for an image with several
             channels unless `channelwise`.
         """
         half, side = self.window // 2, self.window
@@ -108,26 +108,26 @@ class Morphology(AbstractTransform):
         return apply
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
-        """Leaves variances alone, as the paper's authors do; see `AbstractTransform.bind_variance`.
+        """Leaves variances unchanged, as the authors do; see `AbstractTransform.bind_variance`.
 
         Args:
             height: Rows of the images to come.
             width: Columns of the images to come.
 
         Returns:
-            A function of params and variances that gives the variances back.
+            A function of params and variances that returns the variances unchanged.
         """
         return lambda params, variance: variance
 
 
 @jax.custom_jvp
 def _soft_extremum(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
-    """Equation 6 for every pixel, read from an image with a margin of half a window.
+    """Equation 6 for every pixel, computed from an image with a margin of half a window.
 
-    With exp(αx) divided by its largest value in the image, one exponential a pixel does for all
-    windows, and both sums are correlations. Where a window may hold nothing but vanishing numbers,
-    the sums are those of `_row_by_row` instead; derivatives of all modes always are, for those of
-    the correlations are slow to run and to compile (128 images on 2 CPU cores: 230 ms against 20).
+    If exp(αx) is divided by its largest value in the image, one exponential per pixel is enough for
+    all windows, and both sums are correlations. If a window may hold only vanishing numbers, the
+    sums of `_row_by_row` are used instead. These are always used for derivatives, as those of the
+    correlations are slow to run and to compile (128 images on 2 CPU cores: 230 ms against 20).
     """
     weights = alpha * padded
     most = jnp.max(weights)
@@ -135,7 +135,7 @@ def _soft_extremum(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
     region = jnp.exp(log_region - jnp.max(log_region))
     by_value, mass = (_correlation(each, region) for each in (set_apart(share * padded), share))
     # What is left out, or rounded as a subnormal number, is less than the root of the smallest
-    # normal number, relative to the sums.
+    # normal # number, relative to the sums.
     is_steep = most - jnp.min(weights) > -0.5 * np.log(float(jnp.finfo(weights.dtype).tiny))
     # `jax.vmap` would compute both sides of a `jax.lax.cond`, and XLA moves out of a loop whatever
     # does not depend on its state, so the state holds the α still to be done.
@@ -152,7 +152,7 @@ def _soft_extremum_jvp(primals: tuple, tangents: tuple) -> tuple[Plane, Plane]:
 
 
 def _correlation(padded: Padded, region: Region) -> Plane:
-    """Sums over the window; with all offsets written out, XLA makes one vectorised loop of them."""
+    """Sums over the window; with all offsets unrolled, XLA makes one vectorised loop of them."""
     side = region.shape[0]
     height, width = (size - side + 1 for size in padded.shape)
     parts = (
@@ -162,9 +162,9 @@ def _correlation(padded: Padded, region: Region) -> Plane:
 
 
 def _row_by_row(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
-    """Equation 6 for any α: the largest weight of every window is divided out of its sums."""
+    """Equation 6 for any α: the sums of every window are divided by its largest weight."""
     side = log_region.shape[0]
-    # What a row's step computes is many times larger than what it reads.
+    # The intermediate values of a row's step are many times larger than its inputs.
     row = jax.checkpoint(_row_by_columns)
 
     def step(_: None, start: Array) -> tuple[None, Array]:
@@ -185,7 +185,7 @@ def _row_by_columns(
     most = jnp.max(weights[0], axis=0)
     for weight in weights[1:]:
         most = jnp.maximum(most, jnp.max(weight, axis=0))
-    # The quotient does not depend on what is divided out.
+    # The quotient does not depend on the divisor.
     most = jax.lax.stop_gradient(most)[None, :]
     total = mass = jnp.zeros_like(values[0])
     for x, weight in zip(values, weights, strict=True):

@@ -22,7 +22,7 @@ _ENERGY_OF_KERNEL = 16.0 * math.pi
 
 
 def landmark_grid(rows: int, columns: int) -> Float[np.ndarray, "2 landmarks"]:
-    """The source landmarks: a uniform grid over [-1, 1]², borders included, row by row.
+    """The source landmarks: a uniform grid over [-1, 1]², including the border, row by row.
 
     Args:
         rows: Number of rows.
@@ -42,8 +42,8 @@ def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.n
     Returns:
         `weights` `(landmarks + 3, landmarks)`, which maps the landmarks' displacements to the
         kernel weights and the affine coefficients; `bending` `(landmarks, landmarks)`, whose
-        squared product with displacements is the bending energy; `projection` `(3, landmarks)`,
-        the least-squares affine coefficients of displacements.
+        squared product with the displacements is the bending energy; `projection` `(3, landmarks)`,
+        which maps displacements to least-squares affine coefficients.
     """
     at = landmark_grid(rows, columns)
     count = at.shape[1]
@@ -65,15 +65,15 @@ def _solved_system(rows: int, columns: int, regularisation: float) -> tuple[np.n
 class ThinPlateSpline(AbstractSpatialTransform):
     """Thin-plate-spline maps, whose params are the displacements of the landmarks.
 
-    The params hold the landmarks' x displacements, then their y displacements, row by row, in
-    units of [-1, 1]. The linear system is factorised once for a grid, in double precision on the
-    host, and applied as one matrix product. |·| is the Euclidean radius, as thin-plate splines
-    are defined; the papers print an L1 norm.
+    The params hold the landmarks' x displacements, then their y displacements, row by row, in units
+    of [-1, 1]. The linear system is factorised once per grid, in double precision on the host, and
+    applied as one matrix product. |·| is the Euclidean radius, as in the definition of thin-plate
+    splines; the papers print an L1 norm.
 
     Attributes:
         landmarks: Rows and columns of the landmark grid, each at least 2.
-        regularisation: λ of Eq. 9: 0 interpolates the landmarks, more smooths; affine parts are
-            kept exactly.
+        regularisation: λ of Eq. 9: 0 interpolates the landmarks, larger values smooth; affine parts
+            are kept exactly.
         boundary: What lies outside the image: `"zero"`, `"edge"` or `"reflect"`.
 
     References:
@@ -86,7 +86,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """The affine part and the bent part."""
+        """The affine and the bending term."""
         return ("affine", "bending")
 
     def __check_init__(self):
@@ -104,7 +104,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
 
     @property
     def num_params(self) -> int:
-        """Two a landmark."""
+        """Two per landmark."""
         return 2 * self.num_landmarks
 
     def _system(self) -> tuple[np.ndarray, ...]:
@@ -130,7 +130,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
             params: Parameters of shape `(num_params,)`.
 
         Returns:
-            The two sizes; both zero at the identity, the second on all affine maps.
+            The two sizes; both are zero at the identity, the second for all affine maps.
         """
         _, bending, projection = (jnp.asarray(a, dtype=params.dtype) for a in self._system())
         displacement = params.reshape(2, -1)
@@ -139,7 +139,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
         return jnp.stack([affine, jnp.sum(product(displacement, bending.T) ** 2)])
 
     def basis(self, points: Points) -> Float[Array, "landmarks *grid"]:
-        """Displacement of each point when one landmark moves by one.
+        """Displacement of each point when one landmark moves by one unit.
 
         Args:
             points: Points of shape `(2, ...)`.
@@ -151,7 +151,7 @@ class ThinPlateSpline(AbstractSpatialTransform):
         weights = jnp.asarray(self._system()[0], dtype=points.dtype)
         x, y = points[0].reshape(-1), points[1].reshape(-1)
         squared = (x[None] - at[0][:, None]) ** 2 + (y[None] - at[1][:, None]) ** 2
-        # log of a guarded argument: the kernel and its derivative are 0 on a landmark.
+        # log of a guarded argument: the kernel and its derivative are 0 at a landmark.
         kernel = squared * jnp.log(jnp.where(squared > 0, squared, 1.0))
         features = jnp.concatenate([kernel, jnp.ones_like(x)[None], x[None], y[None]])
         return product(weights.T, features).reshape(-1, *points.shape[1:])

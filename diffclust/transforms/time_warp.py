@@ -16,14 +16,14 @@ from diffclust.types import Params, Series
 class TimeWarp(AbstractTransform):
     """(T x)(t) = x(γ(t)), where γ rises from 0 to 1 and is linear between equally spaced knots.
 
-    The params are logarithms of γ's slopes, one for each of the intervals, up to a constant that
-    changes nothing: γ is always strictly monotone. A sample of length n is read at
-    t = ½/n, 1½/n, ... by linear interpolation.
+    The params are the logarithms of γ's slopes, one per interval, up to a constant that has no
+    effect, so γ is always strictly monotone. A sample of length n is read at t = ½/n, 1½/n, ... by
+    linear interpolation.
 
     Attributes:
         num_intervals: Number of intervals between knots.
-        preserve_norm: Whether values are multiplied by √γ′, as square-root velocities are: then
-            warping two functions alike does not change the distance between them.
+        preserve_norm: Whether values are multiplied by √γ′, as for square-root velocities; then
+            warping two functions in the same way does not change the distance between them.
 
     References:
         Srivastava and Klassen (2016), Functional and shape data analysis, Sec. 4.3.
@@ -33,7 +33,7 @@ class TimeWarp(AbstractTransform):
     preserve_norm: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
-        """Refuses what leaves nothing to be warped."""
+        """Refuses too few intervals for a warp."""
         check.positive(self.num_intervals, "num_intervals", least=2)
 
     @property
@@ -43,7 +43,7 @@ class TimeWarp(AbstractTransform):
 
     @property
     def deformation_terms(self) -> tuple[str, ...]:
-        """The name of the only part."""
+        """The name of the only term."""
         return ("warp",)
 
     def deformation(self, params: Params) -> Float[Array, " terms"]:
@@ -58,13 +58,13 @@ class TimeWarp(AbstractTransform):
             times: Times in [0, 1].
 
         Returns:
-            Where in the sample each time reads, γ(t) in [0, 1].
+            The time γ(t) in [0, 1] at which each time reads the sample.
         """
         moved, _ = self._warped(params, times)
         return times + moved
 
     def _warped(self, params: Params, times: Array) -> tuple[Array, Array]:
-        """γ(t) - t and log γ′(t); both of zero params are exact."""
+        """γ(t) - t and log γ′(t); both are exact for zero params."""
         even = jnp.zeros_like(params)
         excess = jax.nn.softmax(params) - jax.nn.softmax(even)
         place = times * self.num_intervals
@@ -78,7 +78,7 @@ class TimeWarp(AbstractTransform):
 
         Args:
             height: Length of the series to come.
-            width: Their channels, on which nothing depends.
+            width: Number of channels, which has no effect.
 
         Returns:
             A function of params and series.
@@ -86,11 +86,11 @@ class TimeWarp(AbstractTransform):
         return self._bound(height, 0.5)
 
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Series], Series]:
-        """Variances are read as values are, and multiplied by γ′ in the place of its root.
+        """Reads variances in the same way as values, and multiplies them by γ′ instead of its root.
 
         Args:
             height: Length of the series to come.
-            width: Their channels, on which nothing depends.
+            width: Number of channels, which has no effect.
 
         Returns:
             A function of params and variances.

@@ -67,3 +67,12 @@ def test_slopes_beside_a_blank_prototype_are_finite():
     one = blob(0.0, 0.0)
     slopes = jax.jit(jax.grad(distance, (0, 1)))(one, jnp.zeros_like(one))
     assert all(np.isfinite(slope).all() for slope in slopes)
+
+
+def test_a_distance_has_the_precision_of_the_samples():
+    moved = blob(0.1, 0.0)
+    with jax.enable_x64(True):
+        single = jnp.asarray(np.asarray(moved, np.float32))
+        for aligner in (NoAlignment(), Descent((Stage(1),))):
+            distance = InvariantDistance(TransformedDistance(Affine()), aligner)
+            assert jax.eval_shape(distance, single, single).dtype == jnp.float32

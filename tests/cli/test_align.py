@@ -47,8 +47,11 @@ def test_align_takes_the_options_of_its_method(run: Run) -> None:
     Image.fromarray(np.pad(np.full((12, 16), 255, np.uint8), ((4, 0), (0, 0)))).save("mask.png")
     options = ["--register", "place", "--mask", "mask.png", "--transforms", "turn-aff"]
     status, out, error = run("align", "pictures", "--out", "out", "--method", "ai-kmeans", *options)
-    assert (status, error) == (0, "best restart on the full images: another loss\n")
-    assert "registration: position and size evened out" in out
+    assert (status, error) == (
+        0,
+        "now the best restart at full size (another loss)\n",
+    )
+    assert "registration: position and size normalised" in out
     settings = diffclust.load("out/run").model.settings()
     assert settings["transforms"] == "turn-aff"
     assert settings["mask"] is not None

@@ -28,7 +28,7 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     words = ["--method", "ai-kmeans", "--register", "upright", "--restarts", "1", "--maps", "0"]
     status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
     assert status == 0
-    said = "position, size and slant evened out; ink is what differs from the colour of the ground"
+    said = "position, size and slant normalised; ink is what differs from the colour of the ground"
     assert f"registration: {said}" in " ".join(out.split())
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["settings"]["register"], summary["settings"]["ground"]) == ("upright", "colour")
@@ -57,7 +57,7 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     with np.load("params.npz") as result:
         frame = of_images(fitted).prototype_frame
         np.testing.assert_allclose(result["params"], frame.params_of(images), atol=1e-6)
-    assert Path("places.csv").read_text().startswith("index,cluster,x,y,size,slant\n0,")
+    assert Path("places.csv").read_text().startswith("index,path,cluster,x,y,size,slant\n0,")
 
 
 def doubtful(count: int = 60) -> np.ndarray:
@@ -171,7 +171,7 @@ def test_where_colours_alone_were_evened_out_there_are_no_places(run: Run) -> No
     ("settings", "said"),
     [
         ({}, None),
-        ({"register": "place", "ground": "none"}, "position and size evened out"),
+        ({"register": "place", "ground": "none"}, "position and size normalised"),
         ({"register": "auto", "ground": "light"}, "ink is darker than a light ground"),
         ({"ground": "dark"}, "position and size as they are; ink is brighter than a dark ground"),
     ],

@@ -61,7 +61,7 @@ def test_fit_predict_and_export(run: Run) -> None:
     assert np.isnan(aligned[3]).any()
     assert not np.isnan(np.delete(aligned, 3, axis=0)).any()
     assert run("export", "run", "--what", "params", "--out", "p.csv")[0] == 0
-    assert len(table("p.csv")[0]) == 2 + diffclust.load("run").model.num_intervals
+    assert len(table("p.csv")[0]) == 3 + diffclust.load("run").model.num_intervals
     assert run("export", "run", "--what", "prototypes", "--out", "p.npz")[0] == 0
     assert np.load("p.npz")["prototypes"].shape == (2, 24, 1)
     for what in ("aligned", "prototypes", "folders"):

@@ -155,6 +155,7 @@ ROWS = "a,1,0,0\na,2,1,0\na,3,0,1\n"
     ("text", "message"),
     [
         (ROWS, r"must begin with a header .* got 'a', '1', '0', '0'; put it"),
+        ("id,x1,y1\na,0,0\n", r"must begin with a header .* got 'id', 'x1', 'y1'; name them so"),
         ("shape,landmark,x,y,x\n", r"names 'x' more than once"),
         (HEADER, r"holds a header and no rows"),
         (HEADER + ROWS + "b,1,0,0\nb,3,1,0\n", r"shape 'b' .* has 2 of 3 landmarks and lacks '2'"),
@@ -164,9 +165,9 @@ ROWS = "a,1,0,0\na,2,1,0\na,3,0,1\n"
         (HEADER + "a,1,zero,0\n", r"x of landmark '1' of shape 'a', line 2 .* got 'zero'"),
         ("shape;landmark;x;y\na;1;0,5;0\n", r"must be a number: got '0,5'; write a decimal point"),
         (HEADER + 'a,1,"0,0\n', r"is no row of a table"),
-        (HEADER + ROWS.replace("1,0\n", "1,\n"), r"at 'a' \(landmarks 1 of the first"),
+        (HEADER + ROWS.replace("1,0\n", "1,\n"), r"at 'a' \(landmarks '2' of the first"),
         (HEADER + ROWS.replace("2,1", "2,NaN"), r"1 of 1 shapes have missing, NaN or infinite"),
-        (HEADER + ROWS.replace("2,1", "2,1e999"), r"at 'a' \(landmarks 1"),
+        (HEADER + ROWS.replace("2,1", "2,1e999"), r"at 'a' \(landmarks '2'"),
         (HEADER + "a,1,0,0\na,2,1,1\n", r"at least 3 landmarks in at least 2 dimensions"),
         (HEADER + "a,1,5,5\na,2,5,5\na,3,5,5\n", r"all lie in one point in 1 of 1 shapes, at 'a'"),
         (

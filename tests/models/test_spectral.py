@@ -419,6 +419,17 @@ def test_more_directions_are_removed_for_more_clusters() -> None:
     assert ProjectedScatteringSpectralClustering(2, num_removed=(3,)).removed == (3,)
 
 
+def test_where_the_ground_is_kept_nothing_black_is_moved_in(images: np.ndarray) -> None:
+    lit = jnp.asarray(np.maximum(images[0], 0.5))
+    least = {}
+    for ground in ("keep", "dark"):
+        model = pssc(ground=ground).alignment_model()
+        energy = model.problem(jax.eval_shape(lambda: lit)).solver.energy
+        moved = energy.aligned(jnp.full((energy.num_params,), 0.2), lit)
+        least[ground] = float(moved.min())
+    assert least["keep"] >= 0.5 > least["dark"]
+
+
 @pytest.mark.slow
 def test_where_the_ground_is_kept_two_kinds_of_features_are_averaged(
     images: np.ndarray, tmp_path: Path

@@ -8,7 +8,16 @@ import pytest
 
 from diffclust import testing
 from diffclust.sampling import pixel_grid
-from diffclust.transforms import Affine, Morphology, ThinPlateSpline
+from diffclust.transforms import (
+    Affine,
+    Colour,
+    Identity,
+    Morphology,
+    Projective,
+    Rotation,
+    ThinPlateSpline,
+    compose,
+)
 
 AFFINE = Affine()
 MOVE = eqx.filter_jit(AFFINE)
@@ -98,11 +107,16 @@ def test_unknown_boundary_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "transform",
-    [Affine(), ThinPlateSpline((3, 3)), pytest.param(Morphology(3), marks=pytest.mark.slow)],
+    [
+        Affine(),
+        ThinPlateSpline((3, 3)),
+        compose(Projective(), Rotation()),
+        pytest.param(Morphology(3), marks=pytest.mark.slow),
+    ],
 )
 def test_single_precision_stays_where_double_is_the_default(transform):
     image = np.random.default_rng(0).random((6, 5, 1)).astype(np.float32)
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+    with jax.enable_x64(True):
         params = jnp.full((transform.num_params,), 0.01, jnp.float32)
         moved = jax.jit(transform)(params, jnp.asarray(image))
 
@@ -113,3 +127,10 @@ def test_single_precision_stays_where_double_is_the_default(transform):
     assert (moved.dtype, slope.dtype) == (jnp.float32, jnp.float32)
     given = jnp.asarray(params), jnp.asarray(image)
     np.testing.assert_allclose(moved, jax.jit(transform)(*given), atol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [Affine(), Colour(3), Identity()])
+def test_other_numbers_of_params_are_refused(transform):
+    params = jnp.zeros((transform.num_params + 1,))
+    with pytest.raises(ValueError, match=f"has {transform.num_params} params, not"):
+        transform(params, jnp.zeros((4, 4, 3)))
