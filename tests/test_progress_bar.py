@@ -149,7 +149,7 @@ def test_losses_of_coarse_images_do_not_stand_beside_others(
     assert said == [
         "restart 1 of 2 done, least loss so far 9",
         "restart 2 of 2 done, least loss so far 8",
-        "best restart on the full images: another loss",
+        "now the best restart at full size (another loss)",
     ]
     assert any("least 9" in word for word in bar._description(reported[1], 0.0))
     refining = bar._description(reported[2], 0.0)

@@ -564,7 +564,7 @@ def test_progress_without_a_terminal_is_a_line_a_restart(
         "restart 1 of 3 done, least loss so far 10",
         "restart 2 of 3 done, least loss so far 5",
         "restart 3 of 3 done, least loss so far 4",
-        "best restart on the full images: another loss",
+        "now the best restart at full size (another loss)",
     ]
 
 
