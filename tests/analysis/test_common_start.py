@@ -51,3 +51,27 @@ def test_the_start_of_a_weighed_fit_is_drawn_again_with_its_weights():
     again = model.fit(images, key=jax.random.key(0), prototypes=common.start, sample_weight=weight)
     np.testing.assert_array_equal(again.assignments, result.assignments)
     assert again.loss == pytest.approx(result.loss, rel=1e-6)
+
+
+def test_the_start_is_that_of_the_best_restart() -> None:
+    images = np.random.default_rng(0).uniform(size=(40, 6, 6, 1)).astype(np.float32)
+    model, best = KMeans(4, num_restarts=3, split_merge=False), set()
+    for seed in range(4):
+        result = model.fit(images, key=jax.random.key(seed))
+        best.add(int(np.argmin(result.outcome.restarts)))
+        start = fit_from_common_start(result, images, (), key=jax.random.key(seed)).start
+        again = model.fit(images, key=jax.random.key(0), prototypes=start)
+        np.testing.assert_array_equal(again.assignments, result.assignments)
+    assert best != {0}
+
+
+def test_other_methods_are_given_the_weights() -> None:
+    images = np.random.default_rng(0).uniform(size=(12, 6, 6, 1)).astype(np.float32)
+    weight = np.where(np.arange(12) < 9, 2.0, 0.0)
+    result = KMeans(2, num_restarts=1, max_passes=2, split_merge=False).fit(
+        images, key=jax.random.key(0), sample_weight=weight
+    )
+    (other,) = fit_from_common_start(
+        result, images, ["ai-kmeans"], key=jax.random.key(0), sample_weight=weight
+    ).results
+    assert other.loss == pytest.approx(float(np.sum(weight * other.distances)), rel=1e-4)

@@ -2,9 +2,10 @@ import jax
 import numpy as np
 import pytest
 import scipy.cluster.hierarchy
+from scipy.spatial.distance import pdist, squareform
 
 from diffclust import ShapeKMeans
-from diffclust.analysis import shape_hierarchy
+from diffclust.analysis import Hierarchy, shape_hierarchy
 from diffclust.data import simulated_shapes
 from diffclust.metrics import scores
 from diffclust.plotting import dendrogram
@@ -51,3 +52,15 @@ def test_refuses_what_is_no_distance(drawn):
         shape_hierarchy(drawn[0][:1])
     with pytest.raises(ValueError, match="number of shapes is 24"):
         shape_hierarchy(drawn[0]).cut(25)
+
+
+def test_cuts_are_those_of_scipy_in_the_order_of_the_shapes() -> None:
+    for seed in range(10):
+        points = np.random.default_rng(seed).normal(size=(12, 2))
+        linkage = scipy.cluster.hierarchy.average(pdist(points))
+        hierarchy = Hierarchy(points[:, :, None], squareform(pdist(points)), linkage)
+        for k in (2, 3, 4, 6):
+            labels = hierarchy.cut(k)
+            wanted = scipy.cluster.hierarchy.fcluster(linkage, k, "maxclust")
+            assert list(dict.fromkeys(labels.tolist())) == list(range(k))
+            np.testing.assert_array_equal(labels[:, None] == labels, wanted[:, None] == wanted)

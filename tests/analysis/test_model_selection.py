@@ -159,3 +159,20 @@ def test_no_elbow() -> None:
 def test_elbow_refuses_what_is_no_curve(ks: list[int], losses: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         elbow(ks, losses)
+
+
+def test_an_elbow_is_compared_with_that_of_flat_data() -> None:
+    counts = np.arange(2, 8)
+    smooth = np.max((1 / 2 - 1 / counts) / (1 / 2 - 1 / 7) - (counts - 2) / 5)
+    assert smooth == pytest.approx(0.3)
+    for exponent, clear in ((0.9, False), (1.2, True)):
+        result = grounds_of_losses(counts.tolist(), (counts**-exponent).tolist())
+        assert result.is_clear == clear
+        assert "without any clusters would have up to 30%" in result.reason
+
+
+def test_evidence_within_a_twentieth_of_the_range_is_no_choice() -> None:
+    # The next may lie within 5 % of the range, here 10: no clear choice at 0.4, one at 0.6.
+    names = ["3×3", "4×4", "5×5"]
+    assert not grounds_of_evidence(names, [0.0, 10.0, 9.6]).is_clear
+    assert grounds_of_evidence(names, [0.0, 10.0, 9.4]).is_clear

@@ -6,6 +6,7 @@ from typing import Any
 
 import hypothesis
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
@@ -14,6 +15,7 @@ from sklearn import cluster
 
 from diffclust import metrics
 from diffclust.analysis import describe_movement, movement
+from diffclust.analysis.movement import _displacement
 from diffclust.analysis.nuisances import explained_variance, nuisances_explained
 from diffclust.data import open_stream
 from diffclust.models import (
@@ -26,7 +28,7 @@ from diffclust.models import (
     TransformationInvariantKMeans,
 )
 from diffclust.models.settings import Training
-from diffclust.transforms import Affine
+from diffclust.transforms import Affine, Compose
 
 
 def bars(count: int, shift: int) -> np.ndarray:
@@ -299,3 +301,56 @@ def test_k_means_from_the_same_start_counts_weights():
     assert movement(result, images, key=jax.random.key(0), **settings)[
         "kmeans_ari"
     ] == pytest.approx(expected)
+
+
+def test_displacements_are_in_pixels_of_either_side() -> None:
+    params = jnp.asarray([[0, 0, 0, 0, 0.5, 0.0], [0, 0, 0, 0, 0.0, 0.5]], jnp.float32)
+    # Half of half the width, and of half the height.
+    assert float(_displacement(Affine(), params[:1], 20, 40)) == pytest.approx(10.0)
+    assert float(_displacement(Affine(), params[1:], 20, 40)) == pytest.approx(5.0)
+
+
+def test_displacements_of_composed_maps_are_in_the_order_of_the_transform() -> None:
+    both = Compose((Affine(), Affine()))
+    grow, shift = [1.0, 0, 0, 1, 0, 0], [0.0, 0, 0, 0, 0.25, 0]
+    params = jnp.asarray([grow + shift], jnp.float32)
+    image = jnp.broadcast_to((jnp.arange(40.0) + 0.5)[None, :, None] / 20 - 1, (40, 40, 1))
+    read = both(params[0], image)[20, 12:16, 0]
+    x = (np.arange(12, 16) + 0.5) / 20 - 1
+    np.testing.assert_allclose(read, 2 * (x + 0.25), atol=1e-5)  # the ramp says where it is read
+    grid = (np.arange(40) + 0.5) / 20 - 1
+    moved = 20 * np.sqrt(np.mean((grid + 0.5) ** 2) + np.mean(grid**2))
+    assert float(_displacement(both, params, 40, 40)) == pytest.approx(moved, rel=1e-5)
+
+
+def test_places_of_some_images_go_with_the_clusters_of_these() -> None:
+    draw = np.random.default_rng(0)
+    groups = draw.integers(0, 2, 1000)
+    images = np.zeros((1000, 8, 8, 1), np.float32)
+    images[:, 2:5, 0:3] += (groups == 0)[:, None, None, None]
+    images[:, 2:5, 5:8] += (groups == 1)[:, None, None, None]
+    result = KMeans(2, num_restarts=1).fit(images, key=jax.random.key(0), assignments=groups)
+    np.testing.assert_array_equal(result.assignments, groups)
+    assert movement(result, images, key=jax.random.key(0))["place_explained"] == pytest.approx(1.0)
+
+
+def test_the_gain_on_some_images_is_a_share_of_these() -> None:
+    draw = np.random.default_rng(0)
+    images = np.zeros((1000, 6, 6, 1), np.float32)
+    images[:, 2:4, 2:4] = 1.0
+    images += draw.uniform(0, 0.05, images.shape).astype(np.float32)
+    model = AffineInvariantKMeans(2, num_restarts=1, max_passes=1, split_merge=False)
+    given = {"key": jax.random.key(0), "assignments": np.arange(1000) % 2}
+    assert -0.01 < movement(model.fit(images, **given), images, **given)["gain"] < 1.0
+
+
+def test_hidden_borders_say_nothing_of_the_ground() -> None:
+    groups, mask = np.arange(40) % 2, np.zeros((20, 20))
+    mask[1:-1, 1:-1] = 1.0
+    images = np.full((40, 20, 20, 1), 0.1, np.float32)
+    for image, group in zip(images, groups, strict=True):
+        image[8:12, 3 + 9 * group : 7 + 9 * group] = 0.3
+    spoilt = np.where(mask[..., None] > 0, images, np.float32(1.0))
+    expected = nuisances_explained(images, groups, mask=mask)
+    assert expected["place_explained"] == pytest.approx(1.0)
+    assert nuisances_explained(spoilt, groups, mask=mask) == pytest.approx(expected)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy.ndimage
 
-from diffclust.data import DataError, affine_mnist, diffeo_mnist, load_digits
+from diffclust.data import DataError, affine_mnist, diffeo_mnist, generated, load_digits
 
 MAKERS = [affine_mnist, diffeo_mnist]
 
@@ -110,3 +111,32 @@ def test_k_means_is_near_the_paper(data_dir, make, paper):
     model = KMeans(10, n_init=10, random_state=1).fit(train.images.reshape(700, -1))
     got = 100 * accuracy(test.labels, model.predict(test.images.reshape(300, -1)))
     assert abs(got - paper) < 12
+
+
+def dot(side: int = 28) -> np.ndarray:
+    """A blob, as one image."""
+    x = np.arange(side) - (side - 1) / 2
+    image = np.exp(-((x / 4) ** 2)[:, None] - ((x / 2) ** 2)[None])
+    return np.where(image > 0.02, image, 0.0)[None, ..., None].astype(np.float32)
+
+
+def test_affine_maps_are_as_large_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    made = generated._affine_matrices
+    monkeypatch.setattr(
+        generated, "_affine_matrices", lambda *each: drawn.append(each) or made(*each)
+    )
+    train, test = affine_mnist(dot(), [0], per_class=300, amplitude=0.5)
+    angle, shear, scale = drawn[0]
+    for values, most in ((np.degrees(angle), 24.0), (shear, 0.21), (np.log(scale), 0.21)):
+        assert np.abs(values).max() <= most / 2
+        assert values.std() == pytest.approx(most / 2 / np.sqrt(3), rel=0.1)
+    centres = [scipy.ndimage.center_of_mass(x[..., 0]) for x in (*train.images, *test.images)]
+    np.testing.assert_allclose(np.std(centres, axis=0), 0.135 / 2 * 14 / np.sqrt(3), rtol=0.15)
+
+
+def test_bent_digits_are_shifted_both_ways() -> None:
+    train, test = diffeo_mnist(dot(), [0], per_class=200, amplitude=0.0)
+    centres = [scipy.ndimage.center_of_mass(x[..., 0]) for x in (*train.images, *test.images)]
+    np.testing.assert_allclose(np.mean(centres, axis=0), 13.5, atol=0.3)
+    assert np.std(centres, axis=0).min() > 0.3

@@ -1,5 +1,7 @@
 """Landmarks from files, and their checks."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -369,3 +371,10 @@ def test_take_keeps_what_is_known(tmp_path):
         LandmarkSet(whole.landmarks, labels=np.arange(3), columns={"labels": np.arange(4)})
     with pytest.raises(DataError, match=r"landmarks must be float64 .*check_landmarks"):
         LandmarkSet(whole.landmarks.astype(np.float32))
+
+
+def test_ids_that_some_shapes_lack_are_no_names(tmp_path: Path) -> None:
+    (tmp_path / "a.tps").write_text(
+        "LM=3\n0 0\n1 0\n0 1\nIMAGE=a.jpg\nLM=3\n0 0\n2 0\n0 1\nIMAGE=b.jpg\nID=7\n"
+    )
+    assert load_landmarks(tmp_path / "a.tps").names == ("a.jpg", "b.jpg")

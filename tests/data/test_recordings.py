@@ -2,9 +2,11 @@
 
 import struct
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from PIL import Image
 
 from diffclust.cli import main
@@ -290,3 +292,9 @@ def test_predict_makes_images_as_the_fit_did(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(one["distance"], two["distance"], atol=1e-5)
     assert len(set(one["cluster"][:2])) == 1
     assert len(set(one["cluster"])) == 2
+
+
+def test_the_rate_is_at_most_48_khz(tmp_path: Path) -> None:
+    time = np.arange(96_000) / 96_000
+    soundfile.write(tmp_path / "a.wav", 0.5 * np.sin(2 * np.pi * 600 * time), 96_000)
+    assert load_recordings(tmp_path).rate == 48_000

@@ -152,3 +152,11 @@ def test_digits_that_single_precision_would_lose_are_refused() -> None:
             check_series(lost)
     with pytest.raises(DataError, match="must hold numbers .not complex ones"):
         check_series(waves + 1j)
+
+
+def test_longer_series_end_with_missing_values(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    np.savez(tmp_path / "a.npz", series=values)
+    longer = load_series(tmp_path / "a.npz", length=8).series[..., 0]
+    np.testing.assert_array_equal(longer, np.pad(values, ((0, 0), (0, 3)), constant_values=np.nan))
+    assert load_series(tmp_path / "a.npz", length=2).series.shape == (3, 5, 1)

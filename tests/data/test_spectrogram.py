@@ -5,6 +5,7 @@ import pytest
 import scipy.signal
 
 from diffclust.data import spectrogram
+from diffclust.data.audio import height_of_pitch
 
 RATE = 48_000
 SECOND = np.arange(RATE) / RATE
@@ -89,3 +90,11 @@ def test_narrow_bands_are_never_empty(rate, bands, frames):
     image = spectrogram(wave, rate, bands=bands, frames=frames)
     assert np.isfinite(image).all()
     assert (image.max(axis=1) > 0.3).all()
+
+
+def test_pitches_of_bands_lie_in_the_middle_of_rows() -> None:
+    for bands in (8, 64):
+        # Centres of bands lie in the middle of rows, counted from below.
+        centres = np.linspace(0, 2595 * np.log10(1 + 4000 / 700), bands + 2)[1:-1]
+        heights = [height_of_pitch(700 * (10 ** (c / 2595) - 1), 8000, bands) for c in centres]
+        np.testing.assert_allclose(heights, (np.arange(bands) + 0.5) / bands, rtol=1e-9)

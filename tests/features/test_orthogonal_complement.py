@@ -17,6 +17,8 @@ from diffclust.features import (
     fit_principal_directions,
     project_features,
 )
+from diffclust.features.orthogonal_complement import fit_projection
+from tests.registry import blobs
 
 NORMALISATIONS = ["none", "largest", "root", "standardise"]
 
@@ -259,3 +261,17 @@ def test_nothing_left_is_refused() -> None:
     for n, dimensions in [(3, None), (-1, None), (1, 0)]:
         with pytest.raises(ValueError, match=r"remove at least|dimensions"):
             directions.complement(n, dimensions)
+
+
+def test_directions_of_weighted_images_are_those_of_repeated_ones() -> None:
+    images, weight = blobs(20, 3, 3, seed=2), np.arange(20.0) % 3
+    rows = np.repeat(images.reshape(20, -1), weight.astype(int), axis=0).astype(float)
+    directions, _ = fit_projection(
+        lambda image: image.reshape(-1),
+        images,
+        num_directions=3,
+        normalisation="none",
+        weight=weight,
+    )
+    variances = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1][:3]
+    np.testing.assert_allclose(directions.eigenvalues, variances, rtol=1e-4)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.ndimage
 
 from diffclust import plotting
 from diffclust.features import RotationInvariantScattering, Scattering, ScatteringPath
@@ -372,3 +373,18 @@ def test_turns_by_any_angle_change_little():
 def test_features_of_turned_images_refuse_other_shapes():
     with pytest.raises(ValueError, match="has to be square"):
         TURNED[False](jnp.zeros((16, 12, 1)))
+
+
+def test_rotation_invariant_coefficients_are_those_of_the_polar_picture() -> None:
+    features = RotationInvariantScattering(16, num_scales=2, num_angles=2)
+    image = np.random.default_rng(0).uniform(size=(16, 16)).astype(np.float32)
+    circles, angles = features.scattering.height, features.scattering.width
+    radius = ((np.arange(circles) + 0.5) / circles)[:, None]
+    angle = 2 * np.pi * np.arange(angles) / angles
+    rows, columns = (8 * radius * wave(angle) + 7.5 for wave in (np.sin, np.cos))
+    polar = scipy.ndimage.map_coordinates(np.pad(image, 2), (rows + 2, columns + 2), order=1)
+    paths = features.scattering.coefficients(
+        jnp.asarray((np.sqrt(radius) * polar)[..., None], jnp.float32)
+    )
+    expected = np.abs(np.fft.rfft(np.asarray(paths), axis=-1)) / paths.shape[-1]
+    np.testing.assert_allclose(features(jnp.asarray(image[..., None])), expected.ravel(), atol=1e-5)

@@ -8,6 +8,7 @@ import sklearn.cluster
 import sklearn.datasets
 
 from diffclust.graphs import (
+    SpectralEmbedding,
     affinity_to_references,
     eigengap,
     embedding,
@@ -325,3 +326,12 @@ def test_weighed_samples_lie_where_as_many_copies_do(key: jax.Array) -> None:
     # And new samples, by affinities to those that count.
     extended = result.extend(weighted_graph(graph, columns=weight))
     np.testing.assert_allclose(extended, result.vectors, atol=1e-7)
+
+
+def test_extended_points_keep_their_length_without_weak_vectors() -> None:
+    embedding = SpectralEmbedding.of_basis(np.array([1.0, 0.5, -0.2]), np.eye(3))
+    points = np.array([[0.3, 0.4, 0.2], [0.1, -0.2, 0.0]])
+    placed = embedding.as_extended(points)
+    np.testing.assert_array_equal(placed[:, 2], 0.0)
+    length = np.linalg.norm(points, axis=1)
+    np.testing.assert_allclose(np.linalg.norm(placed, axis=1), length)

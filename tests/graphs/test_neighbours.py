@@ -4,6 +4,7 @@ import pytest
 import scipy.spatial.distance
 import sklearn.neighbors
 from hypothesis import strategies
+from scipy.spatial.distance import pdist, squareform
 
 from diffclust.graphs import nearest_neighbours, neighbours
 
@@ -155,6 +156,16 @@ def test_a_group_that_lies_far_off_has_its_own_neighbours() -> None:
     points[50:] += 1e4
     points = points.astype(np.float32)
     exact = scipy.spatial.distance.cdist(points.astype(float), points.astype(float))
+    np.fill_diagonal(exact, np.inf)
+    found = nearest_neighbours(points, points, 5, exclude_self=True)
+    np.testing.assert_array_equal(found.index, np.argsort(exact, axis=1)[:, :5])
+
+
+def test_a_far_off_group_that_comes_first_finds_itself_no_neighbour() -> None:
+    points = np.random.default_rng(0).normal(size=(80, 5))
+    points[:30] += 1e4
+    points = points.astype(np.float32)
+    exact = squareform(pdist(points.astype(float)))
     np.fill_diagonal(exact, np.inf)
     found = nearest_neighbours(points, points, 5, exclude_self=True)
     np.testing.assert_array_equal(found.index, np.argsort(exact, axis=1)[:, :5])

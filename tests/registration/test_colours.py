@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from diffclust.image_source import SizedImages
 from diffclust.parallel import Data
-from diffclust.registration import Frame, choose_ink, ground, ink_of, ink_votes
-from diffclust.registration.colours import colour, figure, without_ground
+from diffclust.registration import Frame, choose_ink, ink_of
+from diffclust.registration.colours import (
+    _principal_axis,
+    colour,
+    figure,
+    ground,
+    ink_votes,
+    without_ground,
+)
 from diffclust.registration.frames import own_sides, votes_of
 from diffclust.sampling import pixel_grid
 from tests.registration.test_images import blobs
@@ -459,3 +466,57 @@ def test_figures_that_fill_their_images_have_the_ground_of_all() -> None:
     # Where borders are ground, they say which is which.
     framed = np.pad(images, ((0, 0), (8, 8), (8, 8), (0, 0)))
     assert ink_of(np.concatenate([framed, 1.0 - framed])) == "colour"
+
+
+def test_figures_of_photographs_are_relative_to_their_own_radius() -> None:
+    image = np.full((56, 56, 3), 0.7, np.float32)
+    image[26:30, 14:42] = (0.8, 0.1, 0.1)
+    frame = Frame("place", "keep")
+    found = frame.figures(frame.params_of(image[None]), image.shape)[0]
+    ink = np.asarray(figure(jnp.asarray(image)))[..., 0]
+    ink, (rows, columns) = ink / ink.sum(), np.indices(ink.shape)
+    spread = (
+        ink * ((rows - (ink * rows).sum()) ** 2 + (columns - (ink * columns).sum()) ** 2)
+    ).sum() / 2
+    # A photograph's figure has 6.5 of 28 pixels, even if it reaches beyond the canvas.
+    assert found[2] == pytest.approx(np.sqrt(spread) / (6.5 / 28 * 56), rel=1e-3)
+
+
+def test_a_plane_that_explains_little_is_no_ground() -> None:
+    x = (np.arange(20) + 0.5) / 10 - 1
+    # A plane leaves less of the border than a uniform ground does, but not half as much.
+    stripes = 0.1 * (-1.0) ** np.arange(20)
+    image = (0.5 + 0.1 * x[None, :] + stripes[:, None] * stripes[None, :] / 0.1)[..., None]
+    border = np.ones((20, 20), bool)
+    border[1:-1, 1:-1] = False
+    uniform, plane = (np.abs(image[..., 0] - 0.5 - s * x[None])[border].sum() for s in (0.0, 0.1))
+    params = np.asarray(ground(jnp.asarray(image, jnp.float32)))
+    assert 0.5 < plane / uniform < 1.0, plane / uniform
+    np.testing.assert_array_equal(params[2:], 0.0)
+
+
+def test_principal_axes_are_those_of_the_eigenproblem() -> None:
+    image = np.random.default_rng(0).normal(size=(9, 11, 3)) * [1.0, 0.9, 0.5]
+    rows = image.reshape(-1, 3)
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    axis, share = _principal_axis(jnp.asarray(image, jnp.float32))
+    assert abs(float(axis @ vectors[:, -1])) == pytest.approx(1.0, abs=1e-5)
+    assert float(share) == pytest.approx(values[-1] / values.sum(), rel=1e-5)
+
+
+def test_an_image_with_the_other_ink_is_read_by_its_own() -> None:
+    image = np.full((12, 12, 1), 0.9, np.float32)
+    image[4:8, 3:9] = 0.2
+    expected = np.zeros_like(image)
+    expected[4:8, 3:9] = 1.0
+    # Dark ink alone, in a set whose ink is light on a dark ground.
+    np.testing.assert_allclose(Frame("none", "dark")(jnp.asarray(image)), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        Frame("none", "light")(jnp.asarray(1.1 - image)), expected, atol=1e-5
+    )
+
+
+def test_sides_of_canvases_do_not_depend_on_which_is_longer() -> None:
+    image = blobs(40, 24, 0, matrix=0.6 * np.eye(2))[None]
+    upright, lying = (own_sides(x, Frame("place")) for x in (image, image.transpose(0, 2, 1, 3)))
+    np.testing.assert_allclose(upright, lying, rtol=1e-4)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from diffclust import registration
 from diffclust.registration import Registration, centroid_size, generalised_procrustes
 from tests.registration.configurations import like, moved, precision, rotation
 
@@ -207,3 +208,10 @@ def test_the_first_configuration_may_be_a_point() -> None:
     np.testing.assert_allclose(
         jnp.linalg.norm(one.consensus), jnp.linalg.norm(other.consensus), rtol=1e-3
     )
+
+
+def test_the_mean_of_unregistered_shapes_is_weighted() -> None:
+    shapes, weight = np.random.default_rng(0).normal(size=(6, 4, 2)), np.arange(6.0)
+    result = registration.shapes.register(shapes, "none", False, weight)
+    mean = np.tensordot(weight / weight.sum(), shapes, 1)
+    np.testing.assert_allclose(result.consensus, mean - mean.mean(axis=0), atol=1e-6)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.ndimage
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 
@@ -303,3 +304,13 @@ def test_it_goes_through_vmap_and_gradients_are_finite():
     slope = jax.jit(jax.grad(lambda x: jnp.sum(Frame("upright")(x) ** 2)))
     for image in images:
         assert np.isfinite(slope(jnp.asarray(image))).all()
+
+
+def test_masks_weigh_pixels_by_fractions() -> None:
+    draw = np.random.default_rng(0)
+    image = draw.uniform(size=(20, 30)).astype(np.float32)
+    mask = draw.integers(0, 256, image.shape) / 255
+    row, column = scipy.ndimage.center_of_mass(image * mask)
+    expected = (2 * column + 1) / 30 - 1, (2 * row + 1) / 20 - 1
+    found = place(jnp.asarray(image[..., None]), mask=mask)[4:]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
