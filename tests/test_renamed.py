@@ -21,10 +21,10 @@ from diffclust.storage import SnapshotFolder
 PAGE = Path(__file__).parents[1] / "docs" / "renamed.md"
 TITLE = """# Names of version 0.1
 
-Names that could be imported in 0.1 and are elsewhere, or called otherwise, now. They go in 0.3;
-until then they work and warn, but for those of which it says what to use instead. What was
-internal and has no successor is not listed. Settings, keywords and options of the command line
-that have other names are in the changelog.
+These names could be imported in 0.1 and have since been moved or renamed. They go in 0.3; until
+then they work and warn, except those for which the table says what to use instead. Internal names
+without a successor are not listed. Renamed settings, keywords and options of the command line are
+in the changelog.
 
 | in 0.1 | now |
 |---|---|

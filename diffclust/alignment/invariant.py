@@ -73,7 +73,7 @@ def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array
         return bound(alignment.params, sample, clusters.take(alignment.cluster))
 
     # Uses neither the values already there nor this rule again, since linearising a loop drops it
-    # and an # outer derivative would see constants.
+    # and an outer derivative would see constants.
     return eqx.filter_jvp(energies, tuple(others), tuple(tangents[2:]))
 
 

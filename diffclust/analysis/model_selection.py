@@ -43,7 +43,7 @@ def elbow(num_clusters: Sequence[int], losses: Sequence[float]) -> int | None:
     hull would not change the choice, as the point farthest below a line is a corner of the hull.
 
     The choice depends on the range of K, and means little if the curve has no clear elbow: look at
-        the curve.
+    the curve.
 
     Args:
         num_clusters: Values of K, all different, in any order.
@@ -136,7 +136,7 @@ def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, flo
     """Whether a graph falls into one number of parts much more clearly than into any other.
 
     If graphs depend on K, the gaps of different graphs are not on a common scale: each K is
-        compared with the gaps of the graph that its fit cuts.
+    compared with the gaps of the graph that its fit cuts.
 
     Args:
         num_clusters: Values of K, ascending.
@@ -213,7 +213,7 @@ def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Ground
 
 
 def clusters_of_leading(result: Result, num_clusters: int, *, key: Key) -> PointClusters | None:
-    """The clusters for a smaller K of a graph that has been cut, without another fit.
+    """The clusters for as many or fewer K of a graph that has been cut, without another fit.
 
     Args:
         result: A fit of a spectral method.

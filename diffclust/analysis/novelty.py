@@ -11,7 +11,7 @@ from diffclust.models.selection import IS_POSITIVE
 from diffclust.solvers import Assignment
 
 SIGNIFICANCE = 0.05
-"""p-value below which a sample is considered far from its cluster."""
+"""p-value at or below which a sample is considered far from its cluster."""
 
 
 def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:

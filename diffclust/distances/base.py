@@ -24,7 +24,7 @@ def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
     check_floating(terms)
     weights = jnp.ones_like(terms) if weight is None else jnp.broadcast_to(weight, terms.shape)
     # A product with the weights instead of a sum: on the CPU, XLA would fuse a sum with everything
-    # that # led to the sample, and compute it several times.
+    # that led to the sample, and compute it several times.
     return jnp.dot(terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST)
 
 

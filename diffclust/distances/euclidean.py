@@ -1,4 +1,4 @@
-"""The squared Euclidean distance, and distances between feature maps."""
+"""The squared Euclidean distance, and distances between features."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ class SquaredEuclidean(AbstractBatchedDistance):
         """‖x‖² - 2⟨x, c⟩ + ‖c‖².
 
         Far from zero this would lose digits: if the mean m of the prototypes is farther from zero
-            than ten times their spread, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖² is used instead.
+        than ten times their spread, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖² is used instead.
         """
         check_floating(sample, prototypes)
         flat = sample.reshape(-1)

@@ -83,7 +83,7 @@ def effective_pixels(
 
     Returns:
         A number between 1 and the number of pixels: the number of independent pixels of equal
-            variance that would vary as much.
+        variance that would vary as much.
     """
     gram = jnp.matmul(residuals, residuals.T, precision=jax.lax.Precision.HIGHEST)
     dtype, norms = residuals.dtype, jnp.diagonal(gram)

@@ -187,8 +187,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             weight = 0.5 * (1.0 + area)[..., None]
         if self.mask is None:
             return weight
-        # Computed from hidden pixels, not visible ones, as transforms read nothing beyond the
-        # canvas.
+        # Of hidden pixels, not visible ones: beyond the canvas a transform reads zero, not hidden.
         root = self._root(self.mask, sample)
         both = root * (1.0 - apply(params, 1.0 - root))
         # If next to nothing is visible in both, they are compared as if neither had moved.
@@ -296,7 +295,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
 
     def bind(self, sample: Image, *, scale: float = 1.0) -> BoundEnergy:
         # A cluster may have weights for more terms than the transform has. Only the first ones are
-        # then used, # so that a curriculum can add transforms one by one.
+        # then used, so that a curriculum can add transforms one by one.
         weight = self.weight(sample.shape[0], sample.shape[1], sample.dtype)
 
         def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:

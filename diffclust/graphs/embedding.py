@@ -224,7 +224,7 @@ def spectral_embedding(
     scaling = scipy.sparse.diags_array(root)
     normalised = scipy.sparse.csr_array(scaling @ graph @ scaling)
     # Every connected component has the eigenvalue 1 and a known vector. An iteration from a single
-    # vector # may miss all but one of these, so it is used only for the others.
+    # vector may miss all but one of these, so it is used only for the others.
     parts = _component_vectors(graph, degree)[:, :wanted]
     values, vectors = np.ones(parts.shape[1]), parts.toarray()
     if wanted > parts.shape[1]:

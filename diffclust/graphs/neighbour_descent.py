@@ -82,8 +82,8 @@ def nearest_neighbour_descent(
         distance: Any distance of one sample to another, invariant or not.
         samples: An array with a leading axis, or a tree of such arrays, as the distance takes them.
         num_neighbours: K; all other samples if there are not as many. Searching for a third more
-            than needed finds the needed ones better. So does searching for more than the size of
-            the largest group of duplicates, whose lists would otherwise hold only each other.
+            than needed finds the needed ones better. K should also exceed the size of the largest
+            group of duplicates, whose lists would hold only each other otherwise.
         key: Random key for the first neighbours and for ties.
         candidates: Indices of initial neighbours, one row per sample; random ones are added for
             samples with fewer than K. None for random ones only.

@@ -88,10 +88,10 @@ def nearest_neighbours(
     """The nearest references of every query by Euclidean distance.
 
     The result is exact up to rounding: distances are compared as ‖r‖² - 2⟨q, r⟩ about the
-        references' median, and those of the nearest few are recomputed from differences. A query
-        whose neighbours are nearer than the rounding of these squares is compared with all
-        references by differences. Ties go to lower indices, as far as rounding preserves them.
-        70,000 samples of 300 features take 40 s on two cores.
+    references' median, and those of the nearest few are recomputed from differences. A query
+    whose neighbours are nearer than the rounding of these squares is compared with all
+    references by differences. Ties go to lower indices, as far as rounding preserves them.
+    70,000 samples of 300 features take 40 s on two cores.
 
     Args:
         queries: Samples, `(n, features)`.
@@ -168,7 +168,7 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices and distances of the queries' neighbours, without each query's excluded reference."""
     # About their middle, squares and hence the rounding of their differences are small. The median
-    # is # used because the mean would follow a single distant sample.
+    # is used because the mean would follow a single distant sample.
     centre = np.median(references[:: max(1, len(references) // 1024)], axis=0)
     centre = centre.astype(references.dtype)
     blocks = replicate(_blocks(references, centre), mesh)

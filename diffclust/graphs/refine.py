@@ -157,7 +157,7 @@ class CandidateDistances:
     """The distance from every sample to each of its candidates; no pair is evaluated twice.
 
     An invariant distance is not symmetric: moving a sample onto its neighbour may cost more than
-        moving the neighbour onto the sample.
+    moving the neighbour onto the sample.
 
     Attributes:
         distance: Any distance of one sample to another, invariant or not.
@@ -396,7 +396,7 @@ def near_duplicates(neighbours: Neighbours, size: int) -> Bool[np.ndarray, " n"]
         size: Groups of at most this size are left alone.
 
     Returns:
-        Which samples are near-duplicates of an earlier one.
+        Which samples belong to a larger group of near-duplicates and are not its first sample.
     """
     close = neighbours.distance <= _NEAR * np.median(neighbours.distance[:, -1])
     rows, columns = np.nonzero(close)

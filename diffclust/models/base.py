@@ -524,7 +524,7 @@ class AbstractModel(AbstractSettings):
 
         Returns:
             The values that decide the assignment: penalised squared distances, or negative
-                log-likelihoods; for a mixture, with -log π added.
+            log-likelihoods; for a mixture, with -log π added.
 
         Raises:
             ValueError: If the model does not compare samples with clusters.
@@ -688,7 +688,7 @@ class Result(eqx.Module):
 
         Returns:
             The values that decide the assignment: penalised squared distances, or negative
-                log-likelihoods.
+            log-likelihoods.
 
         Raises:
             ValueError: If the samples differ in shape from those fitted, or if the model does not

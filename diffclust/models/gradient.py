@@ -76,7 +76,7 @@ class PrototypeObjective(eqx.Module):
 
 
 def squared_distances() -> PrototypeObjective:
-    """Makes the objective of K-means: the distance of every image to its nearest prototype.
+    """Makes the objective of K-means: the squared distance of images to their nearest prototype.
 
     Returns:
         The objective.

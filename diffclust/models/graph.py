@@ -180,8 +180,8 @@ class AbstractCutModel(AbstractStagedModel):
     def nonconformity(self, outcome: Outcome, /) -> np.ndarray:
         """The distances to the k-th nearest fitted samples, summed over graphs.
 
-        Distances in the embedding are not used, since every point there lies near some centre. With
-        representatives, only those are available.
+        Distances in the embedding are not used, since every point there lies near some centre; with
+        representatives they are, as there are no others.
         """
         scales = outcome.extras.get("scales")
         return super().nonconformity(outcome) if scales is None else _in_units(scales, scales)
@@ -213,12 +213,12 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
     """Finds and ranks neighbours by the distance that remains between two samples after alignment.
 
     No features are needed: the search starts from random neighbours, and compares neighbours of
-        neighbours until it finds no nearer ones.
+    neighbours until it finds no nearer ones.
 
     Attributes:
         num_candidates: How many neighbours of each sample are searched for. With more than a graph
-            uses, these are more likely to be the true nearest, and not only duplicates of the
-            sample.
+            uses, the nearest of them are more likely to be the true ones; with more than a sample
+            has duplicates, the search can go on from others than these.
         direction: `"forward"` moves every sample onto its neighbours; `"min"` and `"mean"` align in
             both directions and take the minimum or the mean.
 

@@ -227,7 +227,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return self.validated(given.samples)
 
     def reconsidered(self, given: Data) -> "AbstractImageModel":
-        """The most stable of three: the model itself, with its ground kept, or unregistered.
+        """The most stable of three: the model itself, placed with its ground kept, or unregistered.
 
         The three are tried only if PSSC's clusters of at most 1,000 images have a stability below
         0.8 in the frame that was found; another frame must be more stable by 0.1.
@@ -455,7 +455,7 @@ def unaligned(
 def restored(
     result: Result, images: Any, drawn: Any
 ) -> Float[np.ndarray, "n height width channels"]:
-    """Registered or aligned images, or prototypes, drawn at the original place and in its colours.
+    """Registered or aligned images, or prototypes, at the originals' places and in their colours.
 
     If prototypes have unit norm, what is drawn is scaled to the norm of each registered image.
 

@@ -117,7 +117,7 @@ class AbstractLloydModel(PassSettings, AbstractModel):
 
     @property
     def has_unit_norm(self) -> bool:
-        """The family's `has_unit_norm`."""
+        """The family's `removes_scale`."""
         return self.family().removes_scale
 
     @property

@@ -69,8 +69,8 @@ def cut_mean_graph(
 
     Returns:
         The clustering, and its stability before single samples were moved: the mean adjusted Rand
-            index between it and the clusterings of the graphs for each single distance; if there is
-            only one distance, of those for each number of neighbours.
+        index between it and the clusterings of the graphs for each single distance; if there is
+        only one distance, of those for each number of neighbours.
     """
     graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)

@@ -156,7 +156,7 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
     """Any energy, aligner and reduction under gradient steps, with all features of a named method.
 
     No prototype family is needed: prototypes, and networks if there are any, are learned by
-        gradient descent. Otherwise like `Clustering`.
+    gradient descent. Otherwise like `Clustering`.
 
     Attributes:
         gradient: The composition: `GradientEM(energy, aligner, reduction)`.

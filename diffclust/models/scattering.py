@@ -39,7 +39,7 @@ from diffclust.solvers import (
 _LEAST_SIDE = 32
 _LEAST_PIXELS = 16
 _MOST_FEATURES = 16384
-"""Largest number of features; their covariance takes 2 GB in double precision."""
+"""Largest number of features whose covariance is computed: 2 GB in double precision."""
 
 Contrast = Literal["none", "local", "auto"]
 
@@ -122,7 +122,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         }
 
     def alignment_model(self) -> DeformationInvariantKMeans:
-        """The model that aligns samples to prototypes: DI K-means, else with its defaults."""
+        """The model that aligns samples to prototypes: DI K-means, otherwise with defaults."""
         # Of images whose ground stays, black from beyond the border would be a frame.
         boundary = "edge" if self.ground in ("keep", "none") else "zero"
         return DeformationInvariantKMeans(

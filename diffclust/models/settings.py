@@ -292,11 +292,12 @@ class Training(AbstractSettings):
             If not given, the phases divide `max_steps` among them.
         epochs: The same, in passes over all images. If not given, `steps` is used.
         max_steps: Maximum number of steps in a run.
-        tolerance: A phase ends early once the loss falls by less than this fraction; 0 runs all
-            steps.
+        tolerance: A phase ends early once the lowest loss of its last three windows of steps is
+            less than this fraction below the lowest before them; 0 runs all steps.
         curriculum: Whether transforms are added one by one, rather than all at the start.
         batch_size: Images per step. If not given, 128, or 64 if the images have at least 64 pixels
-            on each side; at most the number of images, and the same number for each device.
+            on each side, but no more than there are images, rounded down to a multiple of the
+            number of devices.
         learning_rate: Step size of Adam, for prototypes and networks alike. In Python an
             `optimizer` given in Adam's place uses it if it was made by optax's
             `inject_hyperparams`.
@@ -312,8 +313,8 @@ class Training(AbstractSettings):
             refilled from the largest; 0 refills none.
         num_starts: Number of runs from different starting points. They race for the same number of
             steps each; the better half, by the loss on the same images, continues, until one is
-            left. The number of steps is that of this last run. If prototypes or assignments are
-            given, they are one of the starts.
+            left. `steps`, `epochs` and `max_steps` count the steps of one run; those of runs that
+            are dropped come on top. If prototypes or assignments are given, there is no race.
         refill_every: Number of steps between refills of clusters that are too small
             (`least_share`), in all phases. If not given, they are refilled after every pass over
             the images, but at least 50 steps apart and not in the last phase.

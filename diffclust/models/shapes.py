@@ -83,8 +83,8 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
             points in it. An `"alpha-divergence"` is not symmetric unless α is 0.
         alpha: Parameter of the `"alpha-divergence"`: -1 is the Kullback-Leibler divergence of a
             shape from a centre, and 1 the same with the two exchanged. Between these the divergence
-            is bounded: groups that are far apart are all about equally far, and another partition
-            may have a lower loss.
+            is bounded: it is nearly the same for all groups that are far apart, and another
+            partition than the right one may have a lower loss.
         variances: What has its own variances: one variance for all landmarks (`"isotropic"`), one
             for every landmark and coordinate, or the latter for every cluster.
         covariances: Whether the coordinates of a landmark vary independently or jointly.

@@ -141,9 +141,9 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
     """PSSC: scattering transform, projection onto the orthogonal complement, normalised cut.
 
     By default, samples are registered first and all are used in the graph: it is the mean of the
-        self-tuning neighbour graphs for several numbers of removed directions and of neighbours, as
-        single graphs are unstable. For the paper's own settings use
-        `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
+    self-tuning neighbour graphs for several numbers of removed directions and of neighbours, as
+    single graphs are unstable. For the paper's own settings use
+    `ProjectedScatteringSpectralClustering.as_published(num_clusters)`.
 
     Attributes:
         affinity: `"graph"` compares all samples with each other; `"representatives"` (U-SPEC)

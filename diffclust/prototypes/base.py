@@ -23,7 +23,7 @@ class GaussianImages(eqx.Module):
     """Prototypes of a Gaussian mixture: a mean image, and a deviation for each pixel.
 
     Deviations may have either sign: their squares are the variances, so gradient steps need no
-        constraint.
+    constraint.
 
     Attributes:
         mean: The means.

@@ -316,7 +316,7 @@ def own_sides(
     index = _evenly_spaced(len(images)) if index is None else index
     move = _each(frame.find, images, index)[:, -Affine().num_params :]
     # Both sides of the visible part are equally long as fractions of the image's; images without
-    # ink # keep their size.
+    # ink keep their size.
     return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 

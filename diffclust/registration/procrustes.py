@@ -239,7 +239,7 @@ def best_rotation(cross: Float[Array, "dims dims"], reflection: bool) -> Float[A
 def _direction(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """(x, y) / |(x, y)| and the norm; (1, 0) and 0 at the origin, with gradient 0."""
     # Scaled first, since products of four coordinates soon leave the range of float32. The
-    # direction does # not depend on the scale, so neither does its gradient.
+    # direction does not depend on the scale, so neither does its gradient.
     largest = jax.lax.stop_gradient(jnp.maximum(jnp.abs(x), jnp.abs(y)))
     # NaN is not at the origin, and must be returned as NaN.
     at_origin = largest == 0.0

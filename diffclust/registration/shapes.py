@@ -1,8 +1,8 @@
 """Shapes registered to their mean before they are clustered, and new shapes to the same mean.
 
 Centroids and sizes are removed in double precision on the host: coordinates of maps or microscopes
-    may be millions of times a shape's size, so that single precision would leave nothing of the
-    shape.
+may be millions of times a shape's size, so that single precision would leave nothing of the
+shape.
 """
 
 from typing import Literal, NamedTuple

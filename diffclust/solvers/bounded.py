@@ -284,7 +284,8 @@ class Bounds:
             backoff: The value before that pass.
 
         Returns:
-            None, unless the pass read many samples; then two, four and so on.
+            No passes, unless the pass read many samples: then two, four and so on; after a pass
+            without bounds one fewer.
         """
         left, last = backoff
         if self.read is None:

@@ -293,7 +293,7 @@ class GradientEM(AbstractSolver):
         clusters = eqx.tree_at(lambda c: c.penalty, learned.clusters, weights)
         learned = Learned(clusters, shared, held)
         tally = jax.tree.map(jnp.add, state.tally, GradientTally(count, loss, mass, sums))
-        # Nor does its momentum.
+        # Without weight, or if anything is not finite, momentum does not change either.
         taken, previous = (learned, moments), (state.learned, state.moments)
         learned, moments = jax.tree.map(
             lambda new, old: jnp.where(finite & (mass > 0), new, old), taken, previous
@@ -501,8 +501,8 @@ class GradientPlan:
     Attributes:
         phases: The phases, in order.
         batch_size: Samples per step.
-        tolerance: A phase ends early if the loss of a window is less than this fraction below the
-            lowest so far, `patience` windows in a row; 0 runs all steps.
+        tolerance: A phase ends early if none of the last `patience` windows has a loss more than
+            this fraction below the lowest before them; 0 runs all steps.
         patience: Number of windows.
         window: Number of steps over which losses are averaged, and after which tiny clusters are
             refilled.

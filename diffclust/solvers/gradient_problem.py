@@ -52,7 +52,7 @@ class GradientRun(eqx.Module):
         starts: For each phase begun, the number of windows before it.
         refills: Number of clusters refilled so far.
         moves: Number of clusters split so far, with another removed each time.
-        tried: Number of phases, counted from the first, in which no more moves are tried.
+        tried: In phases whose index is below this number no more moves are tried.
         ended: Why the previous phase ended, the value of a `Status`; None in the first.
         start: Index of its start, if several runs race.
         until: The step at which it is compared with the runs of trial moves; None without them.
@@ -300,8 +300,8 @@ class GradientProblem(AbstractProblem):
 
         A move is the split of one cluster and the removal of another. Its gain before the networks
         have adapted says little, so the best moves are tried, once per phase and again after each
-        one that wins. A move is made at once, if it is a gain on some samples, only in races, and
-        if too few steps of a phase are left for a trial and none was lost in it.
+        one that wins. A move that is a gain on some samples is made at once in two cases: in a
+        race, and if too few steps of a phase are left for a trial and none was lost in it.
         """
         state, tries = run.state, alone and self.plan.tries(run.phase, run.steps)
         assert state is not None

@@ -72,8 +72,8 @@ class Lloyd(AbstractSolver):
         reduction: Turns a sample's energies into its loss and its memberships: with a hard minimum
             the sample belongs to its best cluster, otherwise to all candidates that the aligner
             follows.
-        warm_starts: For how many candidates of each sample params are remembered. With fewer than
-            one, the objective may rise between passes.
+        warm_starts: For how many candidates of each sample params are remembered; at least one, as
+            the objective could rise between passes otherwise.
         adjoint: How losses are differentiated; see `diffclust.solvers.base.Adjoint`.
         adapts: Whether an adaptive reduction is updated after every pass.
 

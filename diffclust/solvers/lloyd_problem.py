@@ -223,7 +223,7 @@ class LloydProblem(AbstractProblem):
         return state.position["stage"] == "done"
 
     def advance(self, data: Data, state: State, callback: Callback) -> State:
-        """Makes a pass (first with seeding or a move), a trial split, or a restart's end."""
+        """Makes a pass (after seeding or a move, if any), a trial split, or a restart's end."""
         fit: LloydFit = state.arrays
         del state
         chunks = self.level(data, 1 if fit.stage == "refine" else self.plan.coarsening)
@@ -251,7 +251,7 @@ class LloydProblem(AbstractProblem):
         return _state(replace(fit, history=history, **in_run))
 
     def _reassign(self, chunks: Chunks, learned: Learned, fit: LloydFit) -> Reassign | None:
-        """A pass that leaves most samples unread, if there is one; never for a run's first pass."""
+        """A pass that leaves most samples unread, if there is one; never for a run's first few."""
         if fit.history is None or len(fit.history) < bounded.LEAST_PASSES:
             return None
         if self._bounds is None or self._bounds[0] is not chunks:

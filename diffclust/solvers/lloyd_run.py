@@ -179,14 +179,14 @@ def run_pass(
 
     Returns:
         The run if it stopped with this pass, otherwise the arguments of the next one: state,
-            memory, history and previous.
+        memory, history and previous.
 
     Raises:
         FitError: If the loss is not finite.
     """
     iteration, last = len(history), history[-1] if history else None
     # Other machines may have rounded what one computed alone differently. Placed in the same way in
-    # every # pass, so that no step is compiled twice.
+    # every pass, so that no step is compiled twice.
     state = chunks.replicate(state if history else chunks.broadcast(state))
     past, learned = list(chunks.shard(memory)), state.learned
     # Each chunk's memory is freed when the new one exists: for millions of samples, one copy is

@@ -214,7 +214,7 @@ def best_pairs(
 
     Returns:
         For each pair, the cluster to be split and the one to be removed: best first, up to the
-            first that is not worth a trial.
+        first that is not worth a trial.
     """
     pairs = (
         (costs[removed] - gain, split, removed)
@@ -282,7 +282,7 @@ def propose_splits(
     """Evaluates all splits and removals.
 
     Every sample has the weight that it has under the current reduction: a trimmed sample does not
-        count, even if a split would bring it nearer.
+    count, even if a split would bring it nearer.
 
     Args:
         solver: The solver.

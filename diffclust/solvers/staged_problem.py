@@ -1,4 +1,4 @@
-"""Stages as a problem, in which finished stages are not computed again after a restart."""
+"""Stages as a problem: those that an interrupted process finished are not computed again."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping

@@ -47,7 +47,7 @@ def displaced(
         points unchanged, exactly.
     """
     # The points are one more function, and x and y are two separate products: a CPU samples an
-    # image # faster at points that result from a product.
+    # image faster at points that result from a product.
     rows = [jnp.concatenate([functions, axis.reshape(1, -1)]) for axis in planes(points)]
     one = jnp.ones((1,), dtype=points.dtype)
 

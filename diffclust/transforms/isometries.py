@@ -88,7 +88,7 @@ class Translation(AbstractIsometry):
         """Computes inner products of shifted images with others, by FFT.
 
         Exact up to rounding: a shift by a fraction of a pixel interpolates between shifts by whole
-            pixels.
+        pixels.
 
         Args:
             height: Rows of the images to come.
@@ -207,7 +207,7 @@ class Rotation(AbstractIsometry):
         """Computes inner products of rotated images with others, by FFT over angles.
 
         Approximate: images are sampled on a polar grid with a spacing of about a pixel. Between its
-            angles, values are interpolated by the trigonometric polynomial.
+        angles, values are interpolated by the trigonometric polynomial.
 
         Args:
             height: Rows of the images to come.

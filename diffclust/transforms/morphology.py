@@ -37,7 +37,7 @@ class Morphology(AbstractTransform):
     a is indexed only by the offset, as in the sentence after it.
 
     M is exact for any α: both sums are divided by the largest weight of the image or, if α is so
-        large that they could vanish, by that of each window.
+    large that they could vanish, by that of each window.
 
     Attributes:
         window: Side of the square of offsets, in pixels; an odd number.
@@ -135,7 +135,7 @@ def _soft_extremum(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
     region = jnp.exp(log_region - jnp.max(log_region))
     by_value, mass = (_correlation(each, region) for each in (set_apart(share * padded), share))
     # What is left out, or rounded as a subnormal number, is less than the root of the smallest
-    # normal # number, relative to the sums.
+    # normal number, relative to the sums.
     is_steep = most - jnp.min(weights) > -0.5 * np.log(float(jnp.finfo(weights.dtype).tiny))
     # `jax.vmap` would compute both sides of a `jax.lax.cond`, and XLA moves out of a loop whatever
     # does not depend on its state, so the state holds the α still to be done.
