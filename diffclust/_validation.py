@@ -499,7 +499,7 @@ def landmarks(
     *,
     collinear: Literal["refuse", "accept"] = "refuse",
     shapes: Sequence[str] | None = None,
-    landmarks: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Checks landmark configurations.
 
@@ -509,7 +509,7 @@ def landmarks(
         collinear: Whether shapes whose landmarks all lie on one line are refused (their
             covariances have no inverse) or accepted.
         shapes: What messages call each shape; by default they are counted from 0.
-        landmarks: The same of each landmark.
+        names: What they call each landmark, likewise.
 
     Returns:
         An array of 64 bits: coordinates may be far larger than shapes.
@@ -551,7 +551,7 @@ def landmarks(
     bad = np.flatnonzero(np.any(missing, axis=1))
     if bad.size:
         first = np.flatnonzero(missing[bad[0]])
-        known = None if landmarks is None else some([repr(landmarks[int(i)]) for i in first])
+        known = None if names is None else some([repr(names[int(i)]) for i in first])
         raise ValueError(
             f"{name} must be finite: {bad.size} of {len(checked)} shapes have missing, NaN or "
             f"infinite landmarks, at {named(bad)} (landmarks {known or some(first)} of the first "

@@ -115,10 +115,10 @@ def grounds_of_losses(
     if depth <= smooth:
         reason = f"No clear choice. {reason}. Look at the curve, the silhouette and the stability."
         return Grounds(best, False, reason)
-    first = num_clusters[0]
-    ends = f" K = {first}, its least, is an end of the line; begin at 1 to judge it too."
-    depends = f"{reason}. The choice depends on the range of K that was tried."
-    return Grounds(best, True, depends + ends * (first > 1))
+    reason = f"{reason}. The choice depends on the range of K that was tried."
+    if num_clusters[0] > 1:
+        reason += f" K = {num_clusters[0]} begins it and cannot be chosen; begin at 1 to judge it."
+    return Grounds(best, True, reason)
 
 
 def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:

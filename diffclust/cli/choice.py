@@ -273,7 +273,8 @@ def _by_elbow(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     # Other numbers whose fits agree, where those of the best one do not.
     steady = [t.name for t in trials if t.options.clusters > 1 and t.stability >= _STEADY]
     if grounds.best is not None and steady and trials[grounds.best].stability < _UNSTEADY:
-        doubt = f" Two fits of it differ, and of K = {', '.join(steady)} they agree (stability)."
+        best = trials[grounds.best].name
+        doubt = f" Two fits with K = {best} differ; those with K = {', '.join(steady)} agree."
         grounds = dataclasses.replace(grounds, reason=grounds.reason + doubt)
     return _choice("elbow", "clusters", "loss", trials, grounds)
 

@@ -232,7 +232,7 @@ def check_landmarks(
             covariances have no inverse) or accepted.
         name: What an error calls the array.
         shapes: What an error calls each shape; by default they are counted from 0.
-        names: The same of each landmark.
+        names: What it calls each landmark, likewise.
 
     Returns:
         float64 `[n, landmarks, dims]`.
@@ -244,7 +244,7 @@ def check_landmarks(
     """
     try:
         return _validation.landmarks(
-            landmarks, name, collinear=collinear, shapes=shapes, landmarks=names
+            landmarks, name, collinear=collinear, shapes=shapes, names=names
         )
     except ValueError as error:
         raise DataError(str(error)) from error

@@ -745,10 +745,10 @@ class Result(eqx.Module):
         if shape != tuple(self.sample_shape):
             # Samples as given, not as registration leaves them.
             fitted = self.sample_shape if self.given_shape is None else self.given_shape
-            words = f"{tuple(fitted)}, not {shape_of(given.sample)}"
+            asked = "samples must have the fitted shape"
             if self.sample_kind == "shape":
-                raise ValueError(f"samples must have the fitted (landmarks, dims), {words}")
+                asked = "shapes must have as many landmarks and dimensions as the fitted ones:"
             raise ValueError(
-                f"samples must have the fitted shape {words}; bring them to that shape first"
+                f"{asked} {tuple(fitted)}, not {shape_of(given.sample)}; bring them to that first"
             )
         return self.model.preprocessed(array)

@@ -387,10 +387,10 @@ def how_to_read(gallery: Gallery) -> str:
         ""
         if method.has_prototypes
         else f"<p>{samples.capitalize()} were not compared with prototypes: each prototype is the "
-        f"mean of the aligned {samples} of a finished cluster. These alignments did not decide "
-        "the clusters, and may fail where a sample and the mean differ in more than they can "
-        "move, such as the ground. The distance is that to the "
-        f"cluster's centre in the {words.space}, and the margin is how much farther the next "
+        f"mean of the aligned {samples} of a finished cluster. The alignments were made "
+        "afterwards and did not decide the clusters; they may fail if a sample differs from the "
+        "mean in what they cannot change, such as the ground of an image. The distance is that to "
+        f"the cluster's centre in the {words.space}, and the margin is how much farther the next "
         "centre is.</p>"
     )
     listed = "".join(f"<li>{item}</li>" for item in items)

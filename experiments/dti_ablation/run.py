@@ -128,7 +128,6 @@ def settings_of(args, name, row):
     """Method and settings of a row."""
     if row in TRAINING:
         settings = dict(TRAINING[row])
-        settings.pop("temperature", None)
         shares = settings.pop("shares", None)
         method, given = settings_of(args, name, "aff-morpho-tps")
         if shares is not None:
@@ -182,9 +181,9 @@ def main():
 
     def one(name, label, row, limit, steps, seed):
         method, settings = settings_of(args, name, row)
+        temperature = settings.pop("temperature", None)
         given = {"num_clusters": k, "as_published": args.as_published, **settings}
         model = model_of(method, name, **given)
-        temperature = TRAINING.get(row, {}).get("temperature")
         if temperature is not None:
             soft = PrototypeObjective(SquaredEuclidean(), Entropic(temperature), followed=3)
             model = dataclasses.replace(model, own_objective=soft)

@@ -27,7 +27,7 @@ def test_an_elbow_deeper_than_without_clusters_is_chosen() -> None:
     counts = list(range(2, 8))
     clear = grounds_of_losses(counts, [100.0, 50.0, 10.0, 9.0, 8.0, 7.0])
     assert (clear.best, clear.is_clear) == (2, True)
-    assert "K = 2, its least, is an end of the line; begin at 1" in clear.reason
+    assert "K = 2 begins it and cannot be chosen; begin at 1" in clear.reason
     assert "begin at" not in grounds_of_losses([1, 2, 3, 4], [100.0, 10.0, 9.0, 8.0]).reason
     smooth = grounds_of_losses(counts, [1.0 / k for k in counts])
     assert not smooth.is_clear

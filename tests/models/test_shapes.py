@@ -93,6 +93,11 @@ def test_predicts_what_was_fitted_and_moved_copies(drawn, fitted):
     np.testing.assert_array_equal(elsewhere.clusters, fitted.assignments)
 
 
+def test_shapes_of_fewer_landmarks_are_refused(drawn, fitted):
+    with pytest.raises(ValueError, match="as many landmarks and dimensions as the fitted"):
+        fitted.predict(drawn[0][:, :-1])
+
+
 def test_registered_shapes_have_unit_size_and_lie_on_the_consensus(drawn, fitted):
     registered = fitted.align(drawn[0], fitted.outcome.assignment.params)
     sizes = np.sqrt(((registered - registered.mean(1, keepdims=True)) ** 2).sum((1, 2)))
