@@ -11,10 +11,12 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from diffclust import metrics
 from diffclust._random import split_key
 from diffclust.features import drop_leading
 from diffclust.graphs import (
     Neighbours,
+    SpectralEmbedding,
     bipartite_cut,
     eigengap,
     gaussian_affinity,
@@ -37,6 +39,7 @@ from diffclust.solvers import (
     Context,
     FitStage,
     Outcome,
+    PointClusters,
     ignore,
     kmeans,
     representatives,
@@ -218,7 +221,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             window = drop_leading(coordinates, n, self.num_dimensions)
             chosen = stored[f"representatives_{n}"]
             near = nearest_neighbours(window, chosen, most, mesh=data.mesh)
-            graphs.append(self._gaussians(near, len(chosen), sigmas))
+            graphs.append(mean_graph(self._gaussians(near, len(chosen), sigmas)))
         return nearest_in_embedding(outcome, _side_by_side(graphs)), None
 
     def more_neighbours(self, numbers: tuple[int, ...], context: Context) -> Sequence[Neighbours]:
@@ -240,14 +243,12 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             return count > _MOST_IN_GRAPH
         return self.affinity == "representatives"
 
-    def _gaussians(self, near: Neighbours, count: int, sigmas: np.ndarray) -> Graph:
-        """The mean of the affinities for each number of neighbours."""
-        return mean_graph(
-            [
-                gaussian_affinity(near, count, num_neighbours=k, sigma=float(sigma))
-                for k, sigma in zip(self.neighbour_numbers, sigmas, strict=True)
-            ]
-        )
+    def _gaussians(self, near: Neighbours, count: int, sigmas: np.ndarray) -> list[Graph]:
+        """The affinities for each number of neighbours."""
+        return [
+            gaussian_affinity(near, count, num_neighbours=k, sigma=float(sigma))
+            for k, sigma in zip(self.neighbour_numbers, sigmas, strict=True)
+        ]
 
     def _representatives(self, removed: int, context: Context) -> dict[str, np.ndarray]:
         """Representatives in the space without the leading directions, and samples near them."""
@@ -311,9 +312,11 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             weight: Positive weights of the samples, or None for ones.
 
         Returns:
-            The clustering.
+            The clustering and, unless there is only one graph, its stability: the mean adjusted
+            Rand index between it and the clusterings by each number of removed directions alone; if
+            there is only one, by each number of neighbours.
         """
-        graphs, sigmas, extras = [], [], {}
+        several, sigmas, extras = [], [], {}
         for n, arrays in zip(self.removed, near, strict=True):
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
@@ -322,11 +325,18 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
                 neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.neighbour_numbers
             ]
             sigmas.append(np.asarray(each))
-            graphs.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
+            several.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
+        graphs = [mean_graph(each) for each in several]
+
+        def clustered(
+            affinities: Graph, num_restarts: int
+        ) -> tuple[SpectralEmbedding, PointClusters]:
+            embedding = transfer_cut(affinities, self.num_clusters)
+            settings = {"num_restarts": num_restarts, "weight": weight, "warns": False}
+            return embedding, kmeans(embedding.vectors, self.num_clusters, key=key, **settings)
+
         affinities = weighted_graph(_side_by_side(graphs), rows=weight)
-        embedding = transfer_cut(affinities, self.num_clusters)
-        settings = {"key": key, "num_restarts": self.num_restarts, "weight": weight, "warns": False}
-        points = kmeans(embedding.vectors, self.num_clusters, **settings)
+        embedding, points = clustered(affinities, self.num_restarts)
         extras |= {
             "sigmas": np.stack(sigmas),
             "centres": points.centres,
@@ -334,8 +344,15 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             "basis": embedding.basis,
         }
         loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
-        gap = eigengap(embedding.eigenvalues, self.num_clusters)
-        return FeatureClustering(points, loss, extras, {"eigengap": gap})
+        figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
+        single = graphs if len(graphs) > 1 else several[0]
+        if len(single) > 1:
+            alone = (clustered(weighted_graph(graph, rows=weight), 1)[1] for graph in single)
+            indices = [
+                metrics.adjusted_rand_index(points.assignments, each.assignments) for each in alone
+            ]
+            figures["stability"] = float(np.mean(indices))
+        return FeatureClustering(points, loss, extras, figures)
 
 
 def _side_by_side(graphs: Sequence[Graph]) -> Graph:

@@ -223,7 +223,7 @@ def _first_state(
 def _worst(
     energy: Float[Array, " n"], batch: Batch, empty: Bool[Array, " clusters"]
 ) -> Int[Array, " clusters"]:
-    """Chooses, for each empty cluster, a different one of the samples with the worst fit."""
+    """Chooses, for each empty cluster, a different sample of large energy times weight."""
     weighted = jnp.where(batch.weight > 0, energy * batch.weight, -jnp.inf)
     worst = jnp.argsort(-weighted)[: empty.shape[0]]
     places = jnp.minimum(jnp.cumsum(empty, dtype=jnp.int32) - 1, worst.shape[0] - 1)

@@ -359,7 +359,7 @@ class GradientProblem(AbstractProblem):
             extras = {"certainties": responsibilities[:, 0]}
         extras |= {"phases": np.asarray(run.starts[:-1], np.int32)}
         figures = {"refills": float(run.refills), "moves": float(run.moves)}
-        history = (*(mass * loss for loss in run.history), min(losses))
+        history = (*(mass * loss for loss in run.history), losses[best_restart(losses)])
         learned, status, size = data.unreplicate(best), Status(run.ended), data.chunk_size or 0
         return Outcome(
             learned, assignment, history, losses, status, size, extras=extras, figures=figures

@@ -390,7 +390,8 @@ def misfit(reduction: AbstractReduction, scores: Float[Array, "n candidates"]) -
         scores: Scores of the candidates of each sample, ascending.
 
     Returns:
-        One number per sample; empty clusters are refilled with the samples for which it is largest.
+        One number per sample; empty clusters are refilled with the samples for which it, times the
+        sample's weight, is largest.
     """
     if reduction.is_hard:
         return scores[:, 0]

@@ -160,7 +160,7 @@ def run_pass(
 ) -> LloydRun | tuple[LloydState, tuple[Memory, ...], tuple[float, ...], Learned]:
     """Makes one pass over the data.
 
-    Empty clusters are refilled with the samples that are farthest from their prototypes.
+    Empty clusters are refilled with the samples whose energy times weight is largest.
 
     Args:
         solver: The solver.
@@ -369,7 +369,7 @@ def refilled(
 def _refill(
     solver: Lloyd, state: LloydState, chunks: Chunks, memory: tuple[Memory, ...], empty: np.ndarray
 ) -> LloydState:
-    """Gives each empty cluster the sample that fits its own prototype worst."""
+    """Gives each empty cluster the sample whose misfit times weight is largest."""
     reduction = solver.reduction_of(state.learned)
 
     def misfits(past: Memory) -> np.ndarray:

@@ -149,6 +149,19 @@ def test_runs_are_compared(run: Run) -> None:
         assert picture.width > 600
 
 
+def test_a_comparison_has_the_stability(run: Run) -> None:
+    fitted(run, "one", "--no-report")
+    fitted(run, "two", "--no-report")
+    assert "stability" not in run("compare", "one", "two")[1].lower()
+    summary = json.loads(Path("two/summary.json").read_text())
+    Path("two/summary.json").write_text(json.dumps({**summary, "stability": 0.71234}))
+    status, out, _ = run("compare", "one", "two", "--out", "both.csv")
+    assert status == 0
+    assert "Below 0.8 clusters are uncertain" in " ".join(out.split())
+    with Path("both.csv").open(newline="") as file:
+        assert [row["stability"] for row in csv.DictReader(file)] == ["", "0.712"]
+
+
 def test_runs_of_other_samples_have_no_agreement(run: Run) -> None:
     np.savez("other.npz", x=squares(COUNT), y=np.arange(COUNT) % 3)
     fitted(run, "one")

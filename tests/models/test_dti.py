@@ -515,3 +515,17 @@ def test_settings_are_flat() -> None:
     assert "training" not in settings
     assert DTIKMeans.from_settings(settings) == model
     assert set(DTIKMeans.setting_types()) == set(settings)
+
+
+def test_the_loss_and_its_history_count_weights() -> None:
+    """Of whole batches, at a rate so low that nothing moves, all losses are alike."""
+    still = {"learning_rate": 1e-9, "least_share": 0.0, "split_merge": False}
+    training = Training(steps=(1, 2), batch_size=60, refill_every=1, **still)
+    weight = np.random.default_rng(0).uniform(0.5, 4.0, 60)
+    model = DTIKMeans(3, transforms="", training=training)
+    result = model.fit(IMAGES, key=KEY, sample_weight=weight, prototypes=IMAGES[:3])
+    squared = ((IMAGES[:, None] - IMAGES[None, :3]) ** 2).sum(axis=(2, 3, 4)).min(axis=1)
+    assert result.loss == pytest.approx(weight @ squared, rel=1e-4)
+    assert result.history == pytest.approx([result.loss] * 4, rel=1e-4)
+    # Where the losses of each phase begin.
+    assert result.outcome.extras["phases"].tolist() == [0, 1]

@@ -20,6 +20,7 @@ from diffclust.energies import (
     TransformedPrototype,
 )
 from diffclust.models import GradientClustering, Result, warped_prototypes
+from diffclust.models.trained import _sums
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import Film, loss_history, prototype_sheet
 from diffclust.prototypes import Clusters, Learned
@@ -261,3 +262,16 @@ class Two(AbstractUnalignedEnergy):
     def between(self, sample: tuple, prototype: tuple) -> Array:
         squares = jax.tree.map(lambda x, c: jnp.sum((x - c) ** 2), sample, prototype)
         return sum(squares)
+
+
+def test_means_of_many_samples_count_weights_and_leave_out_gaps() -> None:
+    random = np.random.default_rng(0)
+    samples, groups = random.normal(size=(2500, 3)), random.integers(0, 4, 2500)
+    samples[random.uniform(size=samples.shape) < 0.1] = np.nan
+    weight = random.uniform(0.1, 2.0, 2500)
+    sums = _sums(samples, groups, weight, 4)
+    for k in range(4):
+        mine = samples[groups == k] * weight[groups == k, None]
+        np.testing.assert_allclose(sums[0, k], np.nansum(mine, axis=0))
+        seen = np.isfinite(mine) * weight[groups == k, None]
+        np.testing.assert_allclose(sums[1, k], seen.sum(axis=0))

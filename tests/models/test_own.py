@@ -36,6 +36,7 @@ from diffclust.models import (
     SpectralClustering,
     graph,
 )
+from diffclust.models.graph import _in_units
 from diffclust.models.images import restored
 from diffclust.models.settings import Register
 from diffclust.parallel import Data, data_mesh
@@ -626,3 +627,11 @@ def test_rotations_of_images_that_are_not_square_know_their_aspect(key: jax.Arra
         else:
             with pytest.raises(ValueError, match=r"4x6 pixels would be sheared .*\(aspect=6 / 4\)"):
                 model.fit(images, key=key)
+
+
+def test_the_unit_of_a_distance_makes_no_difference() -> None:
+    fitted = np.random.default_rng(0).uniform(1, 2, (2, 9))
+    new, units = np.random.default_rng(1).uniform(1, 2, (2, 4)), np.array([[1.0], [1000.0]])
+    result = _in_units(units * new, units * fitted)
+    np.testing.assert_allclose(result, _in_units(new, fitted))
+    np.testing.assert_allclose(_in_units(fitted, fitted), sum(x / np.median(x) for x in fitted))

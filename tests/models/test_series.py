@@ -109,3 +109,11 @@ def test_new_series_are_aligned_about_as_well_as_fitted_ones(key: jax.Array) -> 
     np.testing.assert_array_equal(again.clusters, result.assignments)
     # Of as many steps as one pass has the sum was a third greater.
     assert again.distances.sum() < 1.15 * result.distances.sum()
+
+
+def test_velocities_are_divided_by_the_root_of_their_speed() -> None:
+    series = np.random.default_rng(0).normal(size=(3, 9, 2))
+    model = SeriesKMeans(2, representation="srvf", standardise=False)
+    velocity = np.gradient(series, axis=1)
+    speed = np.hypot(velocity[..., 0], velocity[..., 1])[..., None]
+    np.testing.assert_allclose(model.preprocessed(series), velocity / np.sqrt(speed))

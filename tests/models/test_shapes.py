@@ -369,3 +369,26 @@ def test_refuses_weights_that_mean_nothing(drawn):
     ]:
         with pytest.raises(ValueError, match=message):
             model.fit(drawn[0], key=jax.random.key(0), **given)
+
+
+def test_variances_are_shrunk_as_by_four_more_shapes_in_the_plane(drawn, fitted):
+    registered = fitted.align(drawn[0], fitted.outcome.assignment.params)
+    groups = [registered[fitted.assignments == k] for k in range(GROUPS)]
+    scatters = [((own - own.mean(axis=0)) ** 2).sum(axis=0) for own in groups]
+    within = sum(scatters) / len(registered)
+    spread = fitted.outcome.learned.clusters.prototype.covariance
+    for k, (own, scatter) in enumerate(zip(groups, scatters, strict=True)):
+        expected = (scatter + 4 * within) / (len(own) + 4)
+        floor = fitted.outcome.figures["floor"]
+        np.testing.assert_allclose(spread[k], np.maximum(expected, floor), rtol=1e-3)
+
+
+def test_variances_that_clusters_share_are_counted_once(drawn):
+    model = ShapeKMeans(
+        GROUPS, variances="per_landmark", min_variance=0.5, num_restarts=1, max_passes=3
+    )
+    result = model.fit(drawn[0], key=jax.random.key(0))
+    spread = np.asarray(result.outcome.learned.clusters.prototype.covariance)[0]
+    clipped = np.sum(spread <= result.outcome.figures["floor"] * (1 + 1e-6))
+    assert 0 < clipped < spread.size
+    assert result.outcome.figures["num_clipped"] == clipped

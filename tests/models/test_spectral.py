@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -6,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.spatial
+from sklearn.metrics import adjusted_rand_score
 
 import diffclust
 from diffclust import (
@@ -117,8 +120,8 @@ def test_several_graphs(affinity: str, images: np.ndarray) -> None:
     spectral_result = fitted(images, affinity=affinity, **settings)
     check_cut(spectral_result, images)
     assert np.mean(spectral_result.predict(images).clusters == spectral_result.assignments) > 0.9
+    assert 0 < spectral_result.outcome.figures["stability"] <= 1
     if affinity == "graph":
-        assert 0 < spectral_result.outcome.figures["stability"] <= 1
         # Every sample has a scale in each: the distance to its fourth and fifth neighbour.
         scales = spectral_result.outcome.extras["scales"]
         assert scales.shape == (4, CHUNK)
@@ -479,3 +482,51 @@ def test_where_the_ground_is_kept_features_are_of_local_contrast(
     loaded = diffclust.load(tmp_path / "model")
     assert loaded.model == result.model
     np.testing.assert_array_equal(loaded.predict(images).clusters, result.predict(images).clusters)
+
+
+def test_sigmas_are_mean_distances_to_as_many_representatives(key: jax.Array) -> None:
+    model = ProjectedScatteringSpectralClustering(
+        3,
+        affinity="representatives",
+        num_representatives=12,
+        num_removed=(1,),
+        num_neighbours=(2, 5),
+        num_dimensions=4,
+    )
+    coordinates = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    near = model.near_representatives(coordinates, 1, key)
+    result = model.cut_through_representatives([near], key)
+    distances = np.sort(scipy.spatial.distance.cdist(coordinates[:, 1:], near["chosen"]), axis=1)
+    expected = [distances[:, :2].mean(), distances[:, :5].mean()]
+    np.testing.assert_allclose(result.extras["sigmas"], [expected], rtol=1e-4)
+
+
+@pytest.mark.parametrize("varied", ["num_removed", "num_neighbours"])
+def test_representatives_are_as_stable_as_each_number_agrees_with_all(
+    varied: str, key: jax.Array
+) -> None:
+    settings = {"num_removed": (1,), "num_neighbours": (4,), varied: (1, 2, 4)}
+    model = ProjectedScatteringSpectralClustering(
+        3, affinity="representatives", num_representatives=12, num_dimensions=4, **settings
+    )
+    coordinates = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32)
+    near = [model.near_representatives(coordinates, n, key) for n in model.removed]
+    result = model.cut_through_representatives(near, key)
+    indices = []
+    for place, number in enumerate((1, 2, 4)):
+        single = dataclasses.replace(model, **{varied: (number,), "num_restarts": 1})
+        own = near[place : place + 1] if varied == "num_removed" else near
+        alone = single.cut_through_representatives(own, key)
+        assert "stability" not in alone.figures
+        indices.append(adjusted_rand_score(alone.points.assignments, result.points.assignments))
+    assert result.figures["stability"] == pytest.approx(np.mean(indices))
+    assert np.ptp(indices) > 0
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "scales"), [(32, 120, 3), (120, 32, 3), (64, 64, 4), (64, 200, 4)]
+)
+def test_the_shorter_side_has_about_four_coefficients(height, width, scales) -> None:
+    description = Data(np.zeros((4, height, width, 1), np.float32)).description
+    model = ScatteringKMeans(2, register="none")
+    assert model.automatic_settings(description)["num_scales"] == scales

@@ -284,3 +284,9 @@ def test_weights_may_be_counts():
         )
         np.testing.assert_array_equal(whole.cluster, real.cluster)
         np.testing.assert_array_equal(whole.loss, real.loss)
+
+
+def test_a_heavy_sample_is_worse_than_a_light_one_that_is_farther():
+    batch = Batch(jnp.zeros((3, 1)), jnp.asarray([1.0, 2.0, 1.0]))
+    worst = _worst(jnp.asarray([5.0, 4.0, 1.0]), batch, jnp.asarray([True, False, True]))
+    assert np.asarray(worst)[[0, 2]].tolist() == [1, 0]

@@ -37,7 +37,7 @@ from diffclust.solvers import (
     lloyd_run,
 )
 from diffclust.solvers import run as drive
-from diffclust.solvers.lloyd_run import sum_over_chunks
+from diffclust.solvers.lloyd_run import refilled, sum_over_chunks
 from diffclust.transforms import Affine, Identity, ThinPlateSpline
 from tests.fits import fit_prototypes
 from tests.registry import EMPTY_ARRAYS_CRASH, QUICK, blobs
@@ -560,3 +560,62 @@ def test_keys_of_the_older_kind_are_the_same() -> None:
     images, model = blobs(12), KMeans(2, num_restarts=1)
     old, new = (model.fit(images, key=f(3)) for f in (jax.random.PRNGKey, jax.random.key))
     np.testing.assert_array_equal(old.prototypes, new.prototypes)
+
+
+@pytest.mark.parametrize("unit", [0.01, 10.0])
+def test_a_pass_must_lower_the_loss_by_a_share_of_it(unit: float) -> None:
+    samples = np.float32(unit) * blobs(64, seed=5)
+    result = run(PLAIN, samples, samples[:3], 64, Stopping(50, 0.02))
+    falls = -np.diff(result.history) / result.history[:-1]
+    assert (falls[:-1] > 0.02).all()
+    assert falls[-1] <= 0.02
+    assert result.status is Status.LOSS
+
+
+def test_a_refilled_cluster_has_the_penalties_of_its_source() -> None:
+    samples, penalty = jnp.asarray(blobs(6)), jnp.asarray([[0.1], [0.2], [0.3]])
+    state = ALIGNED.init(Clusters(samples[:3], penalty))
+    empty, source = jnp.asarray([False, True, False]), jnp.asarray([1, 2, 0])
+    clusters = refilled(ALIGNED, state, empty, source, samples[3:]).learned.clusters
+    np.testing.assert_array_equal(clusters.penalty[:, 0], penalty[jnp.asarray([0, 2, 2]), 0])
+    for new, old in zip(clusters.prototype, (samples[0], samples[4], samples[2]), strict=True):
+        scale = jnp.sqrt(jnp.sum(old**2)) / jnp.sqrt(jnp.sum(new**2))
+        np.testing.assert_allclose(scale * new, old, atol=1e-5)
+
+
+def test_a_heavy_sample_refills_before_a_light_one_that_is_farther() -> None:
+    samples = np.asarray([0.0, 0.1, -0.1, 3.0, 4.0], np.float32)[:, None, None, None]
+    far, weight = np.asarray([0.0, 99.0], np.float32)[:, None, None, None], [1, 1, 1, 4, 1]
+    result = run(PLAIN, samples, far, 16, Stopping(2, 0.0), np.asarray(weight, np.float32))
+    np.testing.assert_array_equal(assigned(result.memory, 5), [0, 0, 0, 1, 1])
+    np.testing.assert_allclose(result.memory[0].energy[3:5, 0], [0.0, 1.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("per_cluster", [False, True])
+def test_clusters_share_learned_penalty_weights_unless_asked(per_cluster: bool) -> None:
+    settings = plan(penalty_rounds=1, penalty_per_cluster=per_cluster, num_restarts=1)
+    result = fit_prototypes(ALIGNED, settings, blobs(16), None, key=jax.random.key(0))
+    weights = np.asarray(result.learned.clusters.penalty)[:, 0]
+    assert np.abs(np.log(weights / 0.1)).min() > 0.01
+    assert (np.ptp(np.log(weights)) > 0.01) == per_cluster
+
+
+@pytest.mark.parametrize(
+    ("shape", "unit"), [((64, 64, 1), False), ((64, 64, 1), True), ((64, 2), False)]
+)
+def test_penalties_are_lowered_as_distances_of_coarse_samples_are(
+    shape: tuple[int, ...], unit: bool
+) -> None:
+    family = UnitNormImages() if unit else MeanImages()
+    solver = Lloyd(TransformedDistance(Identity()), NoAlignment(), family)
+    problem = LloydProblem(solver, plan(penalty=(), coarsening=4))
+    # Little of the difference lies at the edge, which is smoothed.
+    samples = np.ones((4, *shape), np.float32)
+    samples[1:, 32:] = 3.0
+    data = Data(samples, None, 4)
+    fine, coarse = (
+        np.asarray(problem.level(data, factor).gather(np.arange(2)), np.float64)
+        for factor in (1, 4)
+    )
+    ratio = np.sum((fine[0] - fine[1]) ** 2) / np.sum((coarse[0] - coarse[1]) ** 2)
+    assert problem._pixels(data) == pytest.approx(ratio, rel=0.2)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -120,3 +122,27 @@ def test_weights_are_scikit_learns(
     np.testing.assert_array_equal(three.assignments, [0, 1, 1])
     with pytest.raises(ValueError, match=r"weight must have shape \(2,\), one for each point"):
         kmeans(np.ones((2, 1)), 1, key=key, weight=[1.0])
+
+
+def test_points_of_all_blocks_go_to_their_nearest_centres() -> None:
+    random = np.random.default_rng(0)
+    points, centres = random.normal(size=(70_000, 2)), random.normal(size=(3, 2))
+    result = nearest_centres(points, centres)
+    distances = np.linalg.norm(points[:, None] - centres[None], axis=2)
+    order, ranked = np.argsort(distances, axis=1), np.sort(distances, axis=1)
+    np.testing.assert_array_equal(result.assignments, order[:, 0])
+    np.testing.assert_array_equal(result.runners_up, order[:, 1])
+    np.testing.assert_allclose(result.distances, ranked[:, 0])
+    np.testing.assert_allclose(result.margins, ranked[:, 1] - ranked[:, 0], atol=1e-12)
+
+
+def test_few_points_have_several_times_as_many_starts(monkeypatch: pytest.MonkeyPatch, key) -> None:
+    starts, make = [], sklearn.cluster.KMeans
+
+    def noted(*args: Any, **settings: Any) -> sklearn.cluster.KMeans:
+        starts.append(settings["n_init"])
+        return make(*args, **settings)
+
+    monkeypatch.setattr(sklearn.cluster, "KMeans", noted)
+    kmeans(np.random.default_rng(0).normal(size=(30, 2)), 6, key=key, num_restarts=3)
+    assert starts[0] >= 2 * 3

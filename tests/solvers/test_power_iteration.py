@@ -48,3 +48,18 @@ def test_halves_do_not_depend_on_units(exponent: int) -> None:
     assert 5 < int((expected[0] > 0).sum()) < 35
     for scaled in ((given[0] * factor, given[1]), (given[0], given[1] * factor)):
         np.testing.assert_array_equal(_half_weights(*scaled, iterations=12), expected)
+
+
+def test_rows_are_halved_along_the_principal_direction_of_their_weighted_spread() -> None:
+    random = np.random.default_rng(0)
+    # Heavy rows spread along the first axis, light ones farther along the second.
+    heavy, light = random.normal(size=(2, 30, 2)) * [[[1.0, 0.1]], [[0.1, 3.0]]]
+    rows = np.concatenate([heavy, light]).astype(np.float32)
+    weight = np.repeat([50.0, 0.1], 30).astype(np.float32)
+    shares = np.asarray(_half_weights(jnp.asarray(rows), jnp.asarray(weight), iterations=30))
+    centred = rows - np.average(rows, axis=0, weights=weight)
+    direction = np.linalg.eigh(np.cov(rows.T, aweights=weight))[1][:, -1]
+    side = centred @ direction > 0
+    wanted = np.stack([side, ~side]) * weight
+    wanted /= wanted.sum(axis=1, keepdims=True)
+    assert min(np.abs(shares - wanted).max(), np.abs(shares[::-1] - wanted).max()) < 1e-5

@@ -10,8 +10,14 @@ import pytest
 
 from diffclust.models import DTIKMeans, GaussianMixture, Training
 from diffclust.parallel import Data
-from diffclust.solvers import Outcome
-from diffclust.solvers.gradient_problem import _evaluation_batch
+from diffclust.solvers import Outcome, Status
+from diffclust.solvers.gradient_problem import (
+    GradientFit,
+    GradientProblem,
+    GradientRun,
+    _evaluation_batch,
+    _verdict,
+)
 from tests.storage.test_snapshots import Breaking, assert_same, chained, shapes
 
 KEY = jax.random.key(1)
@@ -122,3 +128,39 @@ def test_what_weighs_nothing_has_no_say_in_comparisons() -> None:
     for step in range(5):
         batch, _ = _evaluation_batch(data, plan, None, KEY, step)
         assert np.asarray(batch.weight).tolist() == [1.0] * 5
+
+
+def problem_of_losses(
+    monkeypatch: pytest.MonkeyPatch, weight: np.ndarray, *losses: np.ndarray
+) -> GradientProblem:
+    """A race in which the losses of runs are given, by the numbers of their starts."""
+    (problem,) = GaussianMixture(3, training=RACE).compose(Data(shapes(40)).description, None)
+    assert isinstance(problem, GradientProblem)
+    monkeypatch.setattr(problem, "_losses", lambda _, run, __: (losses[run.start], weight))
+    return problem
+
+
+def test_runs_are_compared_by_their_weighted_mean_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses, weight = np.array([1.0, 2.0, 4.0]), np.array([1.0, 1.0, 6.0])
+    problem = problem_of_losses(monkeypatch, weight, losses)
+    fit = problem._next_in_race(Data(shapes(40)), GradientFit(jax.random.key_data(KEY)), KEY)
+    assert fit.waiting[0].score == pytest.approx((1.0 + 2.0 + 6 * 4.0) / 8)
+
+
+@pytest.mark.parametrize(
+    ("losses", "status"),
+    [
+        ([5.0, 9.0, 8.0, 7.0, 6.0], Status.LOSS),
+        ([10.0, 9.0, 5.0, 9.0, 9.0], None),
+        ([10.0, 9.8, 9.7, 9.6], Status.LOSS),
+        ([10.0, 9.8, 9.7, 9.4], None),
+        ([10.0, 10.0, 10.0], None),
+    ],
+)
+def test_a_phase_ends_unless_one_of_the_last_windows_is_clearly_the_lowest(losses, status) -> None:
+    training = Training(steps=(500, 50), batch_size=20, tolerance=0.05)
+    plan = training.plan(0, Data(shapes(40)).description)
+    # Of the phase before, losses do not count.
+    run = GradientRun(steps=len(losses) * 50, history=(1.0, *losses), starts=(0, 1))
+    assert _verdict(plan, run, racing=False) is status
+    assert _verdict(plan, run, racing=True) is None

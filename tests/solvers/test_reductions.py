@@ -698,3 +698,41 @@ def test_a_fit_waits_for_a_reduction_that_changes_slowly() -> None:
     result = model.fit(points(outliers=0), key=jax.random.key(0))
     assert float(result.outcome.learned.objective.temperature) == pytest.approx(0.01)
     assert 40 < len(result.history) < 60
+
+
+def test_removing_a_soft_cluster_costs_what_the_others_lack() -> None:
+    samples, temperature = blobs(20, seed=1), 2.0
+    solver = Lloyd(
+        TransformedDistance(Identity()), NoAlignment(), MeanImages(), Entropic(temperature)
+    )
+    state = solver.init(clusters_of(solver, samples[:4], ()))
+    memory = solver.init_memory(20, 4, jnp.dtype("float32"))
+    batch = Batch(jnp.asarray(samples), jnp.ones(20))
+    tally = eqx.filter_jit(solver.step)(state, batch, memory)[0].tally
+    squared = ((samples[:, None] - samples[None, :4]) ** 2).sum(axis=(2, 3, 4))
+
+    def soft(energies: np.ndarray) -> np.ndarray:
+        return -temperature * scipy.special.logsumexp(-energies / temperature, axis=1)
+
+    best = squared.argmin(axis=1)
+    others = np.stack([np.delete(row, k) for row, k in zip(squared, best, strict=True)])
+    cost = np.bincount(best, soft(others) - soft(squared), minlength=4)
+    np.testing.assert_allclose(tally.margin, cost, rtol=1e-4)
+
+
+def test_a_run_whose_loss_rose_has_the_losses_before(key: jax.Array) -> None:
+    rng = np.random.default_rng(3)
+    samples = (rng.exponential(size=(80, 1, 1, 3)) ** 3).astype(np.float32)
+    rows, losses = samples.reshape(80, 3), []
+    means = rows[:K]
+    while len(losses) < 2 or losses[-1] <= losses[-2]:
+        distances = np.abs(rows[:, None] - means[None]).sum(axis=2)
+        losses.append(distances.min(axis=1).sum())
+        own = distances.argmin(axis=1)
+        means = np.stack([rows[own == k].mean(axis=0) for k in range(K)])
+    solver = Lloyd(TransformedDistance(Identity(), Manhattan()), NoAlignment(), MeanImages())
+    plan = LloydPlan(K, (), 1, Stopping(40, 0.0), SplitMerge(rounds=0))
+    problem = LloydProblem(solver, plan, ("prototypes", jnp.asarray(samples[:K])))
+    outcome = run((problem,), Data(samples, None, 32), key)
+    assert outcome.status is Status.ROSE
+    np.testing.assert_allclose(outcome.history, losses[:-1], rtol=1e-5)

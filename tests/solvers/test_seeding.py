@@ -1,10 +1,14 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust.distances import SquaredEuclidean
+from diffclust.distances import LandmarkNegativeLogLikelihood, SquaredEuclidean
+from diffclust.energies import LandmarkEnergy
 from diffclust.parallel.chunks import Chunks, cut
+from diffclust.prototypes import MeanShapes
 from diffclust.solvers import kmeans_plus_plus
+from diffclust.solvers.seeding import distances_to_seeds
 
 TO_ALL = SquaredEuclidean().to_all
 
@@ -90,3 +94,23 @@ def test_fewer_weighted_samples_than_clusters() -> None:
     result = seeds([1.0, 2.0, 3.0], 3, 0, [1.0, 0.0, 0.0])
     assert result.shape == (3,)
     assert 0 in result
+
+
+def test_of_many_trials_the_one_that_leaves_the_lowest_weighted_distortion_is_taken() -> None:
+    places, weight = np.array([0.0, 1.0, 4.0, 5.0, 9.0, 10.0]), [8, 1, 1, 1, 1, 6]
+    for seed in range(6):
+        first, second = seeds(places.tolist(), 2, seed, weight, trials=200)
+        to_first = (places - places[first]) ** 2
+        left = [weight @ np.minimum(to_first, (places - place) ** 2) for place in places]
+        assert second == np.argmin(left)
+
+
+def test_likelihoods_seed_by_how_much_worse_another_cluster_is() -> None:
+    shapes = np.random.default_rng(0).normal(size=(4, 3, 2)).astype(np.float32)
+    variances = np.full((3, 2), 0.04, np.float32)
+    family = MeanShapes(jnp.zeros((3, 2)), jnp.asarray(variances), jnp.asarray(1e-3))
+    energy = LandmarkEnergy(LandmarkNegativeLogLikelihood())
+    result = distances_to_seeds(energy, family, jnp.asarray(shapes[0]), jnp.asarray(shapes))
+    # Of Gaussians with equal variances, half a squared Mahalanobis distance.
+    expected = 0.5 * np.sum((shapes[0] - shapes) ** 2 / variances, axis=(1, 2))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)

@@ -13,7 +13,8 @@ from diffclust.parallel import Data
 from diffclust.solvers import Outcome, gradient_problem
 from diffclust.solvers.gradient_problem import GradientRun, after_trial
 from tests.registry import blobs
-from tests.storage.test_snapshots import Breaking, assert_same, chained
+from tests.solvers.test_race import KEY, problem_of_losses
+from tests.storage.test_snapshots import Breaking, assert_same, chained, shapes
 
 TRAINING = Training(steps=(200, 25), batch_size=20, refill_every=10)
 
@@ -147,3 +148,21 @@ def test_steps_are_counted() -> None:
     assert not plan.tries(1, 10)
     still = Training(steps=(200, 25), batch_size=20, refill_every=10, split_merge=False)
     assert still.plan(0, Data(four_kinds()).description).num_steps == 225
+
+
+@pytest.mark.parametrize("heavy", [1.0, 5.0])
+def test_a_move_is_better_by_two_standard_errors(
+    monkeypatch: pytest.MonkeyPatch, heavy: float
+) -> None:
+    random = np.random.default_rng(0)
+    gain, weight = random.normal(size=200), np.where(np.arange(200) < 50, heavy, 1.0)
+    share = weight / weight.sum()
+    gain -= share @ gain
+    # The variance of a weighted mean of independent gains.
+    error = np.sqrt(np.sum((share * gain) ** 2))
+    base = random.uniform(size=200)
+    for errors, is_better in ((1.9, False), (2.1, True), (-2.1, False)):
+        after = base - gain - errors * error
+        problem = problem_of_losses(monkeypatch, weight, base, after)
+        runs = GradientRun(start=1), GradientRun(start=0)
+        assert problem._is_better(Data(shapes(40)), KEY, *runs) == is_better
