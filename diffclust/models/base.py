@@ -591,6 +591,15 @@ class Result(eqx.Module):
     outcome: Outcome
     given_shape: tuple[Any, ...] | None = eqx.field(static=True, default=None)
 
+    def __str__(self) -> str:
+        """One line: the method, the sizes of the clusters, the loss, the stability if known."""
+        counts, stability = self.counts, self.outcome.figures.get("stability")
+        line = (
+            f"{self.model.method}: {counts.sum()} samples in {len(counts)} clusters of "
+            f"{counts.min()} to {counts.max()}, {self.model.criterion} {self.loss:.6g}"
+        )
+        return line if stability is None else f"{line}, stability {stability:.2f}"
+
     @property
     def sample_kind(self) -> Literal["image", "shape", "series", "any"]:
         """The kind of sample that was clustered; of user-defined models, by the samples' shape.

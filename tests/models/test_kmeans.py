@@ -35,6 +35,11 @@ def check_result(result: Result, images: np.ndarray) -> None:
     np.testing.assert_array_equal(
         result.counts, np.bincount(result.assignments, minlength=clusters)
     )
+    sizes = sorted(result.counts)
+    assert str(result) == (
+        f"{result.model.method}: {count} samples in {clusters} clusters of {sizes[0]} to "
+        f"{sizes[-1]}, loss {result.loss:.6g}"
+    )
     np.testing.assert_allclose(result.loss, result.distances.sum(), rtol=1e-4)
     assert np.all(result.margins >= 0)
     assert np.all(result.distances >= 0)

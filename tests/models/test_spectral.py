@@ -120,7 +120,9 @@ def test_several_graphs(affinity: str, images: np.ndarray) -> None:
     spectral_result = fitted(images, affinity=affinity, **settings)
     check_cut(spectral_result, images)
     assert np.mean(spectral_result.predict(images).clusters == spectral_result.assignments) > 0.9
-    assert 0 < spectral_result.outcome.figures["stability"] <= 1
+    stability = spectral_result.outcome.figures["stability"]
+    assert 0 < stability <= 1
+    assert str(spectral_result).endswith(f", stability {stability:.2f}")
     if affinity == "graph":
         # Every sample has a scale in each: the distance to its fourth and fifth neighbour.
         scales = spectral_result.outcome.extras["scales"]
