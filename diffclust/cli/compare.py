@@ -176,7 +176,7 @@ def _scores(comparison: Comparison) -> list[str]:
     return [name for name in SCORES if any(name in run.summary for run in comparison.runs)]
 
 
-def _is_judged(summary: Mapping[str, Any]) -> bool:
+def _has_stability(summary: Mapping[str, Any]) -> bool:
     """Whether a run has a stability of its own; predictions have none."""
     return "stability" in summary and summary["status"] != "predicted"
 
@@ -191,8 +191,8 @@ def _columns(comparison: Comparison) -> dict[str, list[str]]:
     if any(comparison.groups):
         groups = zip(comparison.groups, comparison.best, strict=True)
         columns["comparable"] = [f"{group}{', least' if best else ''}" for group, best in groups]
-    if any(map(_is_judged, runs)):
-        columns["stability"] = [f"{r['stability']:.3f}" if _is_judged(r) else "" for r in runs]
+    if any(map(_has_stability, runs)):
+        columns["stability"] = [f"{r['stability']:.3f}" if _has_stability(r) else "" for r in runs]
     columns["time"] = [f"{run['seconds']:.1f} s" for run in runs]
     for score in _scores(comparison):
         columns[SCORES[score]] = [f"{run[score]:.3f}" if score in run else "" for run in runs]
@@ -208,10 +208,10 @@ def _notes(comparison: Comparison) -> list[str]:
         else "No two losses can be compared: that takes fits by the same method, settings and K of "
         "the same samples."
     ]
-    if any(_is_judged(run.summary) for run in comparison.runs):
+    if any(_has_stability(run.summary) for run in comparison.runs):
         notes.append(
             "The stability is how alike these clusters and those of single graphs are. Below 0.8 "
-            "clusters are uncertain; of runs of one method, keep the one with the higher stability."
+            "clusters are uncertain; among runs of one method, prefer the highest."
         )
     sizes = np.array([len(run.indices) for run in comparison.runs])
     if np.isnan(comparison.similarity).any():

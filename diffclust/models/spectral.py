@@ -316,7 +316,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             Rand index between it and the clusterings by each number of removed directions alone; if
             there is only one, by each number of neighbours.
         """
-        several, sigmas, extras = [], [], {}
+        graphs, sigmas, extras, by_number = [], [], {}, []
         for n, arrays in zip(self.removed, near, strict=True):
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
@@ -325,8 +325,8 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
                 neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.neighbour_numbers
             ]
             sigmas.append(np.asarray(each))
-            several.append(self._gaussians(neighbours, len(chosen), sigmas[-1]))
-        graphs = [mean_graph(each) for each in several]
+            by_number = self._gaussians(neighbours, len(chosen), sigmas[-1])
+            graphs.append(mean_graph(by_number))
 
         def clustered(
             affinities: Graph, num_restarts: int
@@ -345,7 +345,7 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         }
         loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
         figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
-        single = graphs if len(graphs) > 1 else several[0]
+        single = graphs if len(graphs) > 1 else by_number
         if len(single) > 1:
             alone = (clustered(weighted_graph(graph, rows=weight), 1)[1] for graph in single)
             indices = [
