@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Int
 
 from diffclust.types import Image, Points
@@ -70,20 +71,23 @@ def to_pixels(
     return (x + 1.0) * (width / 2.0) - 0.5, (y + 1.0) * (height / 2.0) - 0.5
 
 
+def _reflected(position: Float[Array, "*grid"], size: int) -> Float[Array, "*grid"]:
+    """Positions mirrored at the outer edges -0.5 and size - 0.5, until they lie between them."""
+    from_edge = jnp.mod(position + 0.5, 2.0 * size)
+    return jnp.minimum(from_edge, 2.0 * size - from_edge) - 0.5
+
+
 def _cell(
     position: Float[Array, "*grid"], size: int, boundary: Boundary
 ) -> tuple[Int[Array, "*grid"], Float[Array, "*grid"]]:
-    """The lower index into an axis padded by one on both sides, and the fraction beyond it."""
-    if boundary == "reflect":
-        # At the outer edges -0.5 and size - 0.5, until they lie between them.
-        from_edge = jnp.mod(position + 0.5, 2.0 * size)
-        position = jnp.minimum(from_edge, 2.0 * size - from_edge) - 0.5
-    low, high = (-1.0, float(size)) if boundary == "zero" else (0.0, size - 1.0)
+    """The lower index into an axis padded by two on both sides, and the fraction beyond it."""
+    # Far outside lies a cell whose corners are equal, so that derivatives are zero there.
+    low, high = (-2.0, float(size)) if boundary == "zero" else (-1.0, size - 1.0)
     position = jnp.clip(position, low, high)
     # fmin and fmax keep a NaN out of the index (an unchecked gather must stay in bounds), while
     # the fraction, and so the sample, stays NaN and is found later.
-    floor = jnp.floor(jnp.fmax(jnp.fmin(position, size - 1.0), -1.0))
-    return floor.astype(jnp.int32) + 1, position - jax.lax.stop_gradient(floor)
+    floor = jnp.floor(jnp.fmax(jnp.fmin(position, high), low))
+    return floor.astype(jnp.int32) + 2, position - floor
 
 
 def bilinear_sample(
@@ -110,10 +114,10 @@ def bilinear_sample(
     """
     height, width = image.shape[:2]
     columns, rows = to_pixels(points, height, width)
+    if boundary == "reflect":
+        columns, rows = _reflected(columns, width), _reflected(rows, height)
     # In one flat row: CPUs read pixels one at a time where a grid is broken into rows.
-    column, dx = _cell(columns.reshape(-1), width, boundary)
-    row, dy = _cell(rows.reshape(-1), height, boundary)
-    samples = set_apart(_interpolate(boundary, image, row, column, dx, dy))
+    samples = set_apart(_interpolate(boundary, image, columns.reshape(-1), rows.reshape(-1)))
     return samples.reshape(*points.shape[1:], image.shape[2])
 
 
@@ -121,37 +125,53 @@ def bilinear_sample(
 def _interpolate(
     boundary: Boundary,
     image: Image,
-    row: Int[Array, "*grid"],
-    column: Int[Array, "*grid"],
-    dx: Float[Array, "*grid"],
-    dy: Float[Array, "*grid"],
-) -> Float[Array, "*grid channels"]:
+    columns: Float[Array, " points"],
+    rows: Float[Array, " points"],
+) -> Float[Array, "points channels"]:
     """Interpolates bilinearly between the corners of cells."""
+    column, dx = _cell(columns, image.shape[1], boundary)
+    row, dy = _cell(rows, image.shape[0], boundary)
     # Four gathers of single pixels, which a CPU reads many of at a time.
-    width = image.shape[1] + 3
+    width = image.shape[1] + 4
     flat = _padded(image, boundary).reshape(-1, image.shape[2])
     first = row * width + column
     steps = (0, 1, width, width + 1)
     return _blend([_read(flat, first + n) for n in steps], dx, dy)
 
 
-@_interpolate.defjvp
 def _interpolate_jvp(
     boundary: Boundary, primals: tuple[Array, ...], tangents: tuple[Any, ...]
 ) -> tuple[Array, Array]:
-    def interpolate(image: Image, row: Array, column: Array, dx: Array, dy: Array) -> Array:
-        index = row * (image.shape[1] + 2) + column
+    image, columns, rows = primals
+    d_image, *d_points = tangents
+    column, dx = _cell(columns, image.shape[1], boundary)
+    row, dy = _cell(rows, image.shape[0], boundary)
+    index = row * (image.shape[1] + 3) + column
 
-        def one(channel: Image) -> Array:
-            # One gather of all corners, which the derivative by dx and dy then has at hand.
-            corners = _corners(channel, boundary)
-            return _blend(jnp.split(_read(corners, index), 4, axis=-1), dx, dy)
+    def blends(channel: Image) -> list[Array]:
+        # One gather of all corners, which the derivatives by the points then have at hand.
+        top_left, top_right, low_left, low_right = _read(_corners(channel, boundary), index).T
+        across, below = top_right - top_left, low_right - low_left
+        top, bottom = top_left + across * dx, low_left + below * dx
+        down = bottom - top
+        return [top + down * dy, across + (below - across) * dy, down]
 
+    def of_channels(array: Image) -> list[Array]:
         # Channel by channel: on CPUs XLA makes the derivative of all together more slowly.
-        channels = jnp.split(image, image.shape[2], axis=-1)
-        return jnp.concatenate([one(channel) for channel in channels], axis=-1)
+        each = [blends(channel) for channel in jnp.split(array, array.shape[2], axis=-1)]
+        return [jnp.stack(arrays, axis=-1) for arrays in zip(*each, strict=True)]
 
-    return jax.jvp(interpolate, primals, tangents)
+    value, *slopes = of_channels(image)
+    tangent = jnp.zeros_like(value)
+    for slope, d_point in zip(slopes, d_points, strict=True):
+        if not isinstance(d_point, SymbolicZero):
+            tangent += slope * d_point[:, None]
+    if not isinstance(d_image, SymbolicZero):
+        tangent += of_channels(d_image)[0]
+    return value, tangent
+
+
+_interpolate.defjvp(_interpolate_jvp, symbolic_zeros=True)
 
 
 def _read(
@@ -199,9 +219,9 @@ set_apart.defjvps(lambda tangent, result, image: tangent)
 def _padded(
     image: Image, boundary: Boundary
 ) -> Float[Array, "padded_height padded_width channels"]:
-    """An image with its surroundings: a pixel above and to the left, two on the other sides."""
+    """An image with two pixels of its surroundings on each side."""
     mode = "constant" if boundary == "zero" else "edge"
-    return jnp.pad(image, ((1, 2), (1, 2), (0, 0)), mode=mode)
+    return jnp.pad(image, ((2, 2), (2, 2), (0, 0)), mode=mode)
 
 
 def _corners(image: Image, boundary: Boundary) -> Float[Array, "cells corners"]:

@@ -122,6 +122,40 @@ def test_coordinate_gradient_is_the_slope_between_pixels(image: np.ndarray) -> N
     np.testing.assert_allclose(slope[0, :, 1, 0], along_y * 3.5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("boundary", get_args(Boundary))
+def test_derivatives_agree_with_finite_differences(boundary: str, image: np.ndarray) -> None:
+    # Inside, on the border's pixel, just outside it, far outside, and where an axis is far outside.
+    x = np.asarray([0.03, -0.97, 1.04, -1.13, 2.53, -3.37, 0.21, 1.17])
+    y = np.asarray([0.05, 0.33, -0.95, 1.09, -2.73, 0.41, 5.13, 1.21])
+    given = (jnp.asarray(image, jnp.float32), jnp.asarray([x, y], jnp.float32))
+    rng = np.random.default_rng(0)
+    tangents = tuple(jnp.asarray(rng.normal(size=a.shape), jnp.float32) for a in given)
+
+    def read(image: jax.Array, points: jax.Array) -> jax.Array:
+        return bilinear_sample(image, points, boundary=boundary)
+
+    # SciPy in double precision: linear in the image, and piecewise bilinear in the points.
+    def reference(image: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        at = [(y + 1) * 3.5 - 0.5, (x + 1) * 5.0 - 0.5]
+        settings = {"order": 1, "mode": SCIPY_MODES[boundary]}
+        channels = image.astype(np.float64).transpose(2, 0, 1)
+        return np.stack([scipy.ndimage.map_coordinates(c, at, **settings) for c in channels], -1)
+
+    along, (dx, dy) = (np.asarray(a, np.float64) for a in tangents)
+    after, before = (reference(image, x + h * dx, y + h * dy) for h in (1e-5, -1e-5))
+    by_points = (after - before) / 2e-5
+    expected = by_points + reference(along, x, y)
+    _, tangent = jax.jvp(read, given, tangents)
+    np.testing.assert_allclose(tangent, expected, rtol=1e-3, atol=1e-3)
+    _, only_points = jax.jvp(lambda points: read(given[0], points), given[1:], tangents[1:])
+    np.testing.assert_allclose(only_points, by_points, rtol=1e-3, atol=1e-3)
+    # Backwards: ⟨cotangent, tangent⟩ is the same.
+    value, pull = jax.vjp(read, *given)
+    weight = jnp.asarray(rng.normal(size=value.shape), jnp.float32)
+    pulled = sum(float(jnp.vdot(a, b)) for a, b in zip(pull(weight), tangents, strict=True))
+    assert pulled == pytest.approx(float(jnp.vdot(weight, tangent)), rel=1e-4)
+
+
 def test_setting_an_array_apart_changes_nothing() -> None:
     given = jnp.asarray([1.5, -0.0, np.nan, np.inf, -np.inf])
     move = jnp.asarray([1.0, 2.0, 3.0, 4.0, 5.0])

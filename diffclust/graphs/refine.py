@@ -20,8 +20,11 @@ from diffclust.parallel.in_flight import Chunkwise, all_rows, chunks_in_flight
 from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
 
-_CPU_CHUNK, _DEVICE_CHUNK = 128, 8192
-"""Pairs per chunk: as many as a CPU's cache holds with their working copies, or as fill a GPU."""
+_CPU_BATCH, _DEVICE_BATCH = 128, 8192
+"""Pairs computed at a time: as many as a CPU's cache holds, or as fill a GPU."""
+
+_CPU_CHUNK = 4 * _CPU_BATCH
+"""Pairs per chunk on a CPU: several batches, as the call of a program costs as much as two."""
 
 _NEAR = 0.15
 """Fraction of the median distance to the last neighbour below which samples are near-duplicates."""
@@ -46,7 +49,11 @@ def reranked(
 
 
 def _distances(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
-    return jax.vmap(lambda x, c: distance(x, c))(*pairs)
+    batch = samples_within(1, cpu=_CPU_BATCH, device=_DEVICE_BATCH)
+    count = jax.tree.leaves(pairs)[0].shape[0]
+    # Batches of equal size, so that a chunk's last one is not compiled apart.
+    batch = -(-count // -(-count // batch))
+    return jax.lax.map(lambda pair: distance(*pair), pairs, batch_size=batch)
 
 
 def pair_chunks(
@@ -81,7 +88,7 @@ def pair_chunks(
     sources, targets = sources[here], targets[here]
     count, devices = len(sources), own_size(own)
     if chunk_size is None:
-        chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_CHUNK)
+        chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_BATCH)
     size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
 
     def rows_of(tree: PyTree, index: np.ndarray) -> PyTree:

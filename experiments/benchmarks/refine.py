@@ -168,7 +168,7 @@ def main():
     registers = ["none", "upright", "auto"]
     options = {"nargs": "*", "choices": registers, "help": "the whole of MNIST too, so registered"}
     args = arguments(__doc__, mnist=options)
-    figures = compare(256 if args.quick else 4096, args.seed, 1 if args.quick else 5)
+    figures = compare(256 if args.quick else 16384, args.seed, 1 if args.quick else 5)
     if args.mnist is not None:
         for register in args.mnist or registers:
             figures[f"mnist {register}"] = whole_mnist(args.seed, register)
