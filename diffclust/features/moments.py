@@ -279,6 +279,8 @@ def _add(
 def _even(rows: np.ndarray, mesh: Mesh | None) -> np.ndarray:
     """Rows, and zeros until the devices can share them evenly."""
     padding = 0 if mesh is None else -len(rows) % mesh.size
+    if not padding:
+        return rows
     return np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
 
 

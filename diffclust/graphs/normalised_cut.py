@@ -87,7 +87,7 @@ def refined_cut(
             moved = labels.copy()
             moved[moving] = target[moving]
             after = _best_moves(graph, moved, num_clusters)
-            if after[0] < cut and len(np.unique(moved)) == len(np.unique(labels)):
+            if after[0] < cut and np.isin(labels, moved).all():
                 break
         else:
             break
