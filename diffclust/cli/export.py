@@ -63,6 +63,27 @@ class _Export:
         rows = zip(run.indices, run.places, run.clusters, *columns.values(), strict=True)
         runs.write_table(self.path, header, rows)
 
+    def save_points(
+        self, kind: str, points: np.ndarray, names: Iterable[Any], clusters: Iterable[Any]
+    ) -> None:
+        """Writes shapes, or series, as a table that fits read: a row a landmark, or a series."""
+        if kind == "shape":
+            known = self.run.summary["source"].get("landmark_names")
+            landmarks = known or range(1, points.shape[1] + 1)
+            header = ["shape", "landmark", *"xyz"[: points.shape[2]], "cluster"]
+            rows = [
+                (name, landmark, *place, cluster)
+                for name, shape, cluster in zip(names, points, clusters, strict=True)
+                for landmark, place in zip(landmarks, shape, strict=True)
+            ]
+        elif kind == "series" and points.shape[2] == 1:
+            # No header, and nothing where a value is missing.
+            header, *rows = np.where(np.isnan(points), "", points.astype(str))[..., 0]
+        else:
+            what = "series of several channels" if kind == "series" else self.noun
+            raise ValueError(f"{what} are written as .npz, not as a table; change --out")
+        runs.write_table(self.path, header, rows)
+
 
 def export(options: Export) -> None:
     """Writes the contents of a run in another format.
@@ -221,7 +242,11 @@ def _aligned(job: _Export) -> str:
     params, samples = result.outcome.assignment.params, dataset.samples
     batches = _batches(job, "aligning")
     parts = (result.align(np.asarray(samples[batch]), params[batch]) for batch in batches)
-    return _write_images(job, parts)
+    if job.ending != ".csv":
+        return _write_images(job, parts)
+    aligned = np.concatenate(list(parts))
+    job.save_points(result.sample_kind, aligned, job.run.places, job.run.clusters)
+    return f"{job.samples()}, aligned"
 
 
 def _restored(job: _Export) -> str:
@@ -290,6 +315,9 @@ def _prototypes(job: _Export) -> str:
         counts = np.bincount(job.run.clusters, minlength=count)
         with job.path.open("wb") as file:
             np.savez(file, prototypes=result.prototypes, counts=counts)
+    elif job.ending == ".csv":
+        names = (f"cluster {cluster}" for cluster in range(count))
+        job.save_points(result.sample_kind, result.prototypes, names, range(count))
     elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.sample_kind != "image":
@@ -383,9 +411,9 @@ _WRITERS: dict[What, tuple[Callable[[_Export], str], tuple[str, ...]]] = {
     "assignments": (_assignments, (".csv", ".npz")),
     "params": (_params, (".csv", ".npz")),
     "registration": (_registration, (".csv", ".npz")),
-    "aligned": (_aligned, (".npz", "")),
+    "aligned": (_aligned, (".npz", ".csv", "")),
     "restored": (_restored, (".npz", "")),
-    "prototypes": (_prototypes, (".npz", ".png", "")),
+    "prototypes": (_prototypes, (".npz", ".csv", ".png", "")),
     "folders": (_folders, ("",)),
 }
 """What writes each, and what it can be written as; no ending stands for a folder."""

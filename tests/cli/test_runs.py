@@ -290,6 +290,7 @@ def test_what_cannot_be_exported_is_refused(run: Run) -> None:
     assert "moves nothing" in refusal("one", "--what", "aligned", "--out", "a.npz")
     assert "written as .csv or .npz" in refusal("one", "--what", "params", "--out", "a.png")
     assert "written as a folder" in refusal("one", "--what", "folders", "--out", "a.npz")
+    assert "not as a table" in refusal("one", "--what", "prototypes", "--out", "a.csv")
     assert "--link is for" in refusal("one", "--what", "prototypes", "--link", "--out", "a")
     Path("one/model/model.json").write_text("{}")
     assert "damaged" in refusal("one", "--what", "prototypes", "--out", "a.npz")

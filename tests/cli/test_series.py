@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import diffclust
+from diffclust.data import load_series
 from diffclust.models import SeriesKMeans
 from tests.cli.commands import RUN_FILES, Run, entries, few_warps, runner
 
@@ -64,6 +65,10 @@ def test_fit_predict_and_export(run: Run) -> None:
     assert len(table("p.csv")[0]) == 3 + diffclust.load("run").model.num_intervals
     assert run("export", "run", "--what", "prototypes", "--out", "p.npz")[0] == 0
     assert np.load("p.npz")["prototypes"].shape == (2, 24, 1)
+    # Tables are of the form that fits read.
+    for what, expected in (("aligned", aligned), ("prototypes", np.load("p.npz")["prototypes"])):
+        assert run("export", "run", "--what", what, "--out", f"{what}.csv")[0] == 0
+        np.testing.assert_array_equal(load_series(f"{what}.csv").series, expected)
     for what in ("aligned", "prototypes", "folders"):
         status, _, err = run("export", "run", "--what", what, "--out", "folder")
         assert (status, err.count("\n")) == (2, 1)

@@ -8,7 +8,7 @@ import pytest
 
 import diffclust
 from diffclust.cli import main
-from diffclust.data import load, simulated_shapes
+from diffclust.data import load, load_landmarks, simulated_shapes
 from diffclust.models import ShapeKMeans
 from tests.cli.commands import RUN_FILES, entries
 
@@ -59,6 +59,17 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         again = list(csv.DictReader(file))
     assert [row["cluster"] for row in again] == [row["cluster"] for row in rows]
     assert diffclust.load("run").sample_shape == (5, 2)
+    # Tables are of the form that fits read.
+    for what, count in (("aligned", 18), ("prototypes", 2)):
+        for ending in ("npz", "csv"):
+            assert main(["export", "run", "--what", what, "--out", f"{what}.{ending}"]) == 0
+        read = load_landmarks(f"{what}.csv", labels="cluster")
+        exact = np.load(f"{what}.npz")[what]
+        np.testing.assert_array_equal(read.landmarks.astype(exact.dtype), exact)
+        assert len(read.names) == count
+    clusters = load_landmarks("aligned.csv").columns["cluster"]
+    assert [int(row["cluster"]) for row in rows] == clusters.astype(int).tolist()
+    capsys.readouterr()
     assert main(["export", "run", "--what", "folders", "--out", "folders"]) == 2
     assert "shapes are no files of their own" in capsys.readouterr().err
 
