@@ -42,7 +42,11 @@ from diffclust.storage.staging import staged_file
 _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
-_SOURCE_OPTIONS = ("source", "split", "limit", "pad", "rate", "seconds", "label_pattern")
+_SOURCE_OPTIONS = (
+    *("source", "split", "limit", "pad", "label_pattern"),
+    *runs.OF_RECORDINGS,
+    *runs.OF_TPS,
+)
 """Options that say what was read, which a summary keeps."""
 
 _OF_FITS = ("size", "channels", "mask", "weights", "start")

@@ -158,7 +158,8 @@ def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
         "weights",
         "weights_crc32",
     )
-    about = [summary["method"], settings, *map(source.get, read)]
+    unscaled = source.get("no_scale", False)  # which earlier runs do not have
+    about = [summary["method"], settings, unscaled, *map(source.get, read)]
     return json.dumps([*about, sorted(samples)], sort_keys=True)
 
 

@@ -152,6 +152,9 @@ class _Clustering:
             them, at most 48000.
         seconds: Length of what is read of each recording, about its middle; by default 1, or less
             where nine tenths of them are shorter.
+        append_curves: Take the points of curves and outlines of a .tps file as landmarks, behind
+            the others; without this option a file with curves is refused.
+        no_scale: Leave the coordinates of a .tps file as they are, whatever SCALE= says.
         weights: A .npy file with the weight of each sample of the source.
         resume: Go on with what was broken off.
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
@@ -181,6 +184,8 @@ class _Clustering:
     maps: Maps = 1_000
     rate: Rate = None
     seconds: Seconds = None
+    append_curves: Flag = False
+    no_scale: Flag = False
     weights: File = None
     resume: Flag = False
     stream: Flag = False
@@ -241,6 +246,8 @@ class Predict:
         pad: Show pictures whole, as for 'diffclust fit'; by default as for the fit.
         rate: Samples a second that recordings are resampled to; by default as for the fit.
         seconds: Length of what is read of each recording; by default as for the fit.
+        append_curves: Take the curves of a .tps file as landmarks; by default as for the fit.
+        no_scale: Leave out SCALE= of a .tps file; by default as for the fit.
         stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
             file, or a folder of pictures. Without this option it is done where the images, as
             32-bit numbers, would take more than half of the memory.
@@ -263,6 +270,8 @@ class Predict:
     pad: Flag = False
     rate: Rate = None
     seconds: Seconds = None
+    append_curves: Flag = False
+    no_scale: Flag = False
     stream: Flag = False
     skip_bad: Flag = False
     overwrite: Flag = False

@@ -36,6 +36,9 @@ from diffclust.storage.staging import check_target, read_object, refuse_patterns
 OF_RECORDINGS = ("rate", "seconds")
 """Options that say how recordings are read; the first recording says it where they do not."""
 
+OF_TPS = ("append_curves", "no_scale")
+"""Options that say how a `.tps` file is read."""
+
 _SUMMARY, _ASSIGNMENTS = "summary.json", "assignments.csv"
 
 _NEEDED: dict[str, type | tuple[type, ...]] = {

@@ -15,7 +15,15 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
-from diffclust.cli.runs import OF_RECORDINGS, SavedRun, checksum, file_names, read_run, summary_of
+from diffclust.cli.runs import (
+    OF_RECORDINGS,
+    OF_TPS,
+    SavedRun,
+    checksum,
+    file_names,
+    read_run,
+    summary_of,
+)
 from diffclust.data import (
     Collection,
     DataError,
@@ -122,7 +130,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
     Raises:
         ValueError: If they cannot be read, or an option is for shapes.
     """
-    _refuse_options(options, ("labels",), "a table of landmarks, and these are images")
+    _refuse_options(options, ("labels", *OF_TPS), "a table of landmarks, and these are images")
     size, limit, source = common["size"], options.limit, options.source
     is_set = is_name(source)
     if options.stream and is_set:
@@ -191,15 +199,26 @@ def load_table(
     for_images = ("split", "size", "pad", "channels", *OF_RECORDINGS, "stream", "skip_bad")
     these = plural(model.descriptor.sample_kind)
     if these == "series":
-        _refuse_options(options, ("labels",), "a table of landmarks, and these are series")
+        _refuse_options(options, ("labels", *OF_TPS), "a table of landmarks, and these are series")
     _refuse_options(options, for_images, f"images, and these are {these}")
     if these == "series":
         return load_series(options.source, length=length).limit(options.limit, options.seed)
-    loaded = load_landmarks(options.source, labels=options.labels)
+    if not _is_tps(options.source):
+        _refuse_options(options, OF_TPS, "a .tps file")
+    loaded = load_landmarks(
+        options.source,
+        labels=options.labels,
+        curves="append" if options.append_curves else "refuse",
+        use_scale=not options.no_scale,
+    )
     if isinstance(options, Predict):
         known = summary_of(Path(options.model)).get("source", {})
         loaded = _in_order(loaded, known.get("landmark_names"), options.source)
     return loaded.limit(options.limit, options.seed)
+
+
+def _is_tps(source: str) -> bool:
+    return Path(source).suffix.lower() == ".tps"
 
 
 def _in_order(shapes: LandmarkSet, names: Sequence[str] | None, source: str) -> LandmarkSet:
@@ -312,7 +331,8 @@ def as_fitted(options: Predict) -> Predict:
         The same with the settings of the fit.
     """
     known = summary_of(Path(options.model)).get("source", {})
-    wanted = {"pad": options.pad or known.get("pad", False)}
+    flags = ("pad", *OF_TPS) if _is_tps(options.source) else ("pad",)
+    wanted = {name: getattr(options, name) or known.get(name, False) for name in flags}
     if os.path.isdir(options.source):
         wanted |= {
             name: known.get(name) for name in OF_RECORDINGS if getattr(options, name) is None
@@ -340,7 +360,7 @@ def reload_samples(
     about = run.summary["source"]
     place = run.located(about["source"]) if source is None else source
     # Earlier runs do not have all of them.
-    given = {n: about[n] for n in ("split", "limit", "pad", *OF_RECORDINGS) if n in about}
+    given = {n: about[n] for n in ("split", "limit", "pad", *OF_RECORDINGS, *OF_TPS) if n in about}
     given |= {"seed": run.summary["seed"], "skip_bad": bool(about["skipped"])}
     try:
         dataset = load_samples(Predict(str(run.folder), place, "", **given), result, bar)

@@ -48,7 +48,7 @@ _TRIED = (*_OWN, "settings", "as_published", "chunk_size")
 
 _READ = (
     *("source", "split", "limit", "size", "pad", "channels", "mask", "weights"),
-    *("rate", "seconds", "labels", "label_pattern", "skip_bad"),
+    *("labels", "label_pattern", "skip_bad", *runs.OF_RECORDINGS, *runs.OF_TPS),
 )
 """Options that say what was read."""
 

@@ -158,7 +158,7 @@ def read_tps(path: Path, *, curves: str = "refuse", use_scale: bool = True) -> S
         if curves == "refuse" and len(record.points) > record.landmarks:
             raise DataError(
                 f"{record.name()} in {str(path)!r} has curves; remove them, or take them as "
-                "landmarks too: in Python, curves='append'."
+                "landmarks too: --append-curves, in Python curves='append'."
             )
         if record.size() != records[0].size():
             raise DataError(
@@ -284,19 +284,21 @@ def _scales(records: Sequence[_Record], path: Path) -> np.ndarray | None:
     if without:
         raise DataError(
             f"{without[0].name()} in {str(path)!r} has no SCALE=, which "
-            f"{len(records) - len(without)} other shapes have; add it (in Python, use_scale=False)."
+            f"{len(records) - len(without)} other shapes have; add it, or leave all "
+            "out: --no-scale, in Python use_scale=False."
         )
     scales = np.empty(len(records))
     for number, record in enumerate(records):
         text, where = record.fields["scale"], f"{record.name()} in {str(path)!r}"
         if "; " in text:
             raise DataError(
-                f"{where} repeats SCALE=: got {text!r}; keep one (in Python, use_scale=False)."
+                f"{where} repeats SCALE=: got {text!r}; keep one, or leave all out: --no-scale, "
+                "in Python use_scale=False."
             )
         scales[number] = as_number(text, f"SCALE= of {where}")
         if not 0.0 < scales[number] < np.inf:
             raise DataError(
-                f"SCALE= of {where} must be a positive number: got {text!r} (in Python, "
-                "use_scale=False)."
+                f"SCALE= of {where} must be a positive number: got {text!r}; leave all out "
+                "by --no-scale, in Python use_scale=False."
             )
     return scales

@@ -74,6 +74,42 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "shapes are no files of their own" in capsys.readouterr().err
 
 
+def test_curves_and_scales_of_tps_are_read_as_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str], drawn: tuple[np.ndarray, np.ndarray]
+) -> None:
+    def written(scale: float) -> str:
+        points = [["{} {}".format(*point) for point in shape] for shape in drawn[0].tolist()]
+        return "".join(
+            "\n".join(
+                ["LM=4", *p[:4], "CURVES=1", "POINTS=1", p[4], f"ID={i}", f"SCALE={scale}", ""]
+            )
+            for i, p in enumerate(points)
+        )
+
+    Path("a.tps").write_text(written(3.0), "utf-8")
+    Path("b.tps").write_text(written(-1.0), "utf-8")
+    fit = ("-k", "2", "--method", "shape-kmeans", "--restarts", "1", "--no-report", "--out", "run")
+    assert "--append-curves" in refused(capsys, "fit", "a.tps", *fit)
+    assert "is for a .tps file" in refused(capsys, "fit", "shapes.npz", "--no-scale", *fit)
+    assert "is for a table of landmarks" in refused(
+        capsys, "fit", "digits", "--append-curves", "-k", "2", "--out", "run"
+    )
+    rigid = ("--append-curves", "--registration", "rigid")
+    assert "--no-scale" in refused(capsys, "fit", "b.tps", *rigid, *fit)
+    sizes = {}
+    for scaled in (True, False):
+        options = rigid if scaled else (*rigid, "--no-scale", "--overwrite")
+        assert main(["fit", "a.tps", *options, *fit]) == 0
+        assert main(["export", "run", "--what", "aligned", "--out", f"{scaled}.csv"]) == 0
+        aligned = load_landmarks(f"{scaled}.csv").landmarks
+        assert aligned.shape == (18, 5, 2)
+        sizes[scaled] = float(np.sqrt(np.mean(aligned**2)))
+    assert sizes[True] == pytest.approx(3.0 * sizes[False], rel=1e-4)
+    # New shapes are read as the fitted ones were.
+    assert main(["predict", "run", "b.tps", "--out", "new", "--no-report"]) == 0
+    assert main(["predict", "run", "shapes.npz", "--out", "plain", "--no-report"]) == 0
+
+
 def test_landmarks_are_those_of_the_fit_by_their_names(
     folder: Path, capsys: pytest.CaptureFixture[str], drawn: tuple[np.ndarray, np.ndarray]
 ) -> None:
