@@ -150,24 +150,27 @@ def _interpolate_jvp(
 
     def blends(channel: Image) -> list[Array]:
         # One gather of all corners, which the derivatives by the points then have at hand.
-        top_left, top_right, low_left, low_right = _read(_corners(channel, boundary), index).T
+        corners = _read(_corners(channel, boundary), index).T
+        top_left, top_right, low_left, low_right = corners.astype(jnp.result_type(corners, dx))
         across, below = top_right - top_left, low_right - low_left
         top, bottom = top_left + across * dx, low_left + below * dx
         down = bottom - top
         return [top + down * dy, across + (below - across) * dy, down]
 
-    def of_channels(array: Image) -> list[Array]:
-        # Channel by channel: on CPUs XLA makes the derivative of all together more slowly.
-        each = [blends(channel) for channel in jnp.split(array, array.shape[2], axis=-1)]
-        return [jnp.stack(arrays, axis=-1) for arrays in zip(*each, strict=True)]
+    def of_channel(channel: Image, d_channel: Image | None) -> tuple[Array, Array]:
+        value, *slopes = blends(channel)
+        tangent = jnp.zeros_like(value) if d_channel is None else blends(d_channel)[0]
+        for slope, d_point in zip(slopes, d_points, strict=True):
+            if not isinstance(d_point, SymbolicZero):
+                tangent += slope * d_point
+        return value, tangent
 
-    value, *slopes = of_channels(image)
-    tangent = jnp.zeros_like(value)
-    for slope, d_point in zip(slopes, d_points, strict=True):
-        if not isinstance(d_point, SymbolicZero):
-            tangent += slope * d_point[:, None]
-    if not isinstance(d_image, SymbolicZero):
-        tangent += of_channels(d_image)[0]
+    # Channel by channel: on CPUs XLA makes the derivative of all together more slowly.
+    count = image.shape[2]
+    still = isinstance(d_image, SymbolicZero)
+    d_channels = [None] * count if still else jnp.split(d_image, count, axis=-1)
+    each = map(of_channel, jnp.split(image, count, axis=-1), d_channels)
+    value, tangent = (jnp.stack(arrays, axis=-1) for arrays in zip(*each, strict=True))
     return value, tangent
 
 

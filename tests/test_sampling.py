@@ -156,6 +156,23 @@ def test_derivatives_agree_with_finite_differences(boundary: str, image: np.ndar
     assert pulled == pytest.approx(float(jnp.vdot(weight, tangent)), rel=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_images_in_half_precision_have_slopes_in_that_of_the_points(
+    dtype: str, image: np.ndarray
+) -> None:
+    points = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (2, 9)), jnp.float32)
+    half = jnp.asarray(image).astype(dtype)
+
+    def total(points: jax.Array, image: jax.Array) -> jax.Array:
+        return jnp.sum(bilinear_sample(image, points))
+
+    with jax.numpy_dtype_promotion("standard"):
+        result = jax.value_and_grad(total)(points, half)
+    exact = jax.value_and_grad(total)(points, half.astype(jnp.float32))
+    np.testing.assert_allclose(result[0], exact[0], rtol=1e-6)
+    np.testing.assert_allclose(result[1], exact[1], rtol=1e-5, atol=1e-5)
+
+
 def test_setting_an_array_apart_changes_nothing() -> None:
     given = jnp.asarray([1.5, -0.0, np.nan, np.inf, -np.inf])
     move = jnp.asarray([1.0, 2.0, 3.0, 4.0, 5.0])

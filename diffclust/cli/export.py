@@ -63,25 +63,32 @@ class _Export:
         rows = zip(run.indices, run.places, run.clusters, *columns.values(), strict=True)
         runs.write_table(self.path, header, rows)
 
+    def check_table(self, result: Result) -> None:
+        """Refuses a table of samples that have none: images, and series of several channels."""
+        kind = result.sample_kind
+        if kind != "shape" and (kind != "series" or result.sample_shape[-1] != 1):
+            what = "series of several channels" if kind == "series" else self.noun
+            raise ValueError(f"{what} are written as .npz, not as a table; change --out")
+
     def save_points(
         self, kind: str, points: np.ndarray, names: Iterable[Any], clusters: Iterable[Any]
     ) -> None:
         """Writes shapes, or series, as a table that fits read: a row a landmark, or a series."""
+        rows: Iterator[Iterable[Any]]
         if kind == "shape":
-            known = self.run.summary["source"].get("landmark_names")
-            landmarks = known or range(1, points.shape[1] + 1)
+            known = self.run.summary["source"].get("landmark_names") or ()
+            distinct = len({name.strip() for name in known} - {""}) == len(known) > 0
+            landmarks = known if distinct else range(1, points.shape[1] + 1)
             header = ["shape", "landmark", *"xyz"[: points.shape[2]], "cluster"]
-            rows = [
+            rows = (
                 (name, landmark, *place, cluster)
                 for name, shape, cluster in zip(names, points, clusters, strict=True)
                 for landmark, place in zip(landmarks, shape, strict=True)
-            ]
-        elif kind == "series" and points.shape[2] == 1:
-            # No header, and nothing where a value is missing.
-            header, *rows = np.where(np.isnan(points), "", points.astype(str))[..., 0]
+            )
         else:
-            what = "series of several channels" if kind == "series" else self.noun
-            raise ValueError(f"{what} are written as .npz, not as a table; change --out")
+            # No header, and nothing where a value is missing.
+            rows = (["" if np.isnan(x) else str(x) for x in one[:, 0]] for one in points)
+            header = next(rows)
         runs.write_table(self.path, header, rows)
 
 
@@ -238,6 +245,8 @@ def _aligned(job: _Export) -> str:
         )
     if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
+    if job.ending == ".csv":
+        job.check_table(result)
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
     batches = _batches(job, "aligning")
@@ -316,6 +325,7 @@ def _prototypes(job: _Export) -> str:
         with job.path.open("wb") as file:
             np.savez(file, prototypes=result.prototypes, counts=counts)
     elif job.ending == ".csv":
+        job.check_table(result)
         names = (f"cluster {cluster}" for cluster in range(count))
         job.save_points(result.sample_kind, result.prototypes, names, range(count))
     elif job.ending == ".png":

@@ -38,10 +38,10 @@ class SquaredEuclidean(AbstractBatchedDistance):
         than ten times their spread, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖² is used instead.
         """
         check_floating(sample, prototypes)
-        if prototypes.shape[0] == 1:
-            return self(sample, prototypes[0])[None]
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
+        if len(rows) == 1:
+            return self(flat, rows[0])[None]
         middle = jax.lax.stop_gradient(jnp.mean(rows, axis=0))
 
         # Sample first: under `vmap` the other order takes twice as long on the CPU.

@@ -51,9 +51,10 @@ def reranked(
 def _distances(distance: AbstractDistance, pairs: tuple[PyTree, PyTree]) -> Array:
     batch = samples_within(1, cpu=_CPU_BATCH, device=_DEVICE_BATCH)
     count = jax.tree.leaves(pairs)[0].shape[0]
-    # Batches of equal size, so that a chunk's last one is not compiled apart.
-    batch = -(-count // -(-count // batch))
-    return jax.lax.map(lambda pair: distance(*pair), pairs, batch_size=batch)
+    # Of equal size where there are such batches: a smaller last one would be compiled apart.
+    least = -(-count // batch)
+    number = next((n for n in range(least, 2 * least) if count % n == 0), least)
+    return jax.lax.map(lambda pair: distance(*pair), pairs, batch_size=-(-count // number))
 
 
 def pair_chunks(
@@ -75,7 +76,8 @@ def pair_chunks(
         prototypes: Similar arrays; may be the samples.
         sources: Indices of the samples.
         targets: Indices of the prototypes.
-        chunk_size: Pairs per chunk and device; by default chosen for the machine.
+        chunk_size: Pairs per chunk and device, of which 128 (8,192 on other devices than CPUs) are
+            computed at a time; by default chosen for the machine.
         mesh: Devices that share every chunk, or None for one. Several processes share the pairs;
             all pass the same ones.
         report: Called with pairs done and the total after every chunk, or None.

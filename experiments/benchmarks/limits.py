@@ -155,7 +155,7 @@ def neighbours(images):
 
 
 def judged_pairs(images):
-    count = min(2048, len(images) // 4)
+    count = min(8192, len(images) // 4)
     model = diffclust.DeformationInvariantSpectralClustering(10)
     units, sources, targets = pairs_of(count, 0)
     penalty = jnp.asarray(model.alignment_model().penalty(), dtype=units.dtype)
@@ -193,7 +193,7 @@ KERNELS = {
     "K-means pass, 70,000 × 784, K = 10": kmeans,
     "scattering, 2,048 images 32×32": scattering,
     "neighbours, 20,000 × 98": neighbours,
-    "judged pairs, 2,048": judged_pairs,
+    "judged pairs, 8,192": judged_pairs,
     "DTI step, 128 images": dti_step,
     "DTI step, the papers' network": lambda images: dti_step(images, "residual"),
     "DI K-means pass, 512 images, K = 10": di_pass,

@@ -225,6 +225,31 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
     assert {total for _, total in reported} == {7}
 
 
+@pytest.mark.parametrize(
+    ("pairs", "chunk_size", "traces"),
+    [(128, None, 1), (272, None, 1), (304, None, 1), (700, None, 1), (400, 200, 1), (262, 131, 2)],
+)
+def test_batches_within_a_chunk(pairs: int, chunk_size: int | None, traces: int) -> None:
+    traced: list[int] = []
+
+    class Counted(SquaredEuclidean):
+        def __call__(self, sample: Array, prototype: Array, weight: Array | None = None) -> Array:
+            traced.append(1)
+            return jnp.sum((sample - prototype) ** 2)
+
+        def to_all(self, sample: Array, prototypes: Array) -> Array:
+            raise NotImplementedError
+
+    samples, rng = pictures(9, 0), np.random.default_rng(0)
+    sources, targets = rng.integers(0, 9, (2, pairs))
+    given = (samples, samples, sources, targets)
+    result = pair_distances(Counted(), *given, chunk_size=chunk_size)
+    expected = ((samples[sources] - samples[targets]) ** 2).sum((1, 2, 3))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    # A batch of another size is traced, and compiled, once more.
+    assert len(traced) == traces
+
+
 @pytest.mark.slow
 def test_a_prepared_distance_is_the_invariant_one_pair_by_pair() -> None:
     images = blobs(5, 8, 9, seed=3)
