@@ -81,9 +81,11 @@ def _cell(
     position: Float[Array, "*grid"], size: int, boundary: Boundary
 ) -> tuple[Int[Array, "*grid"], Float[Array, "*grid"]]:
     """The lower index into an axis padded by two on both sides, and the fraction beyond it."""
-    # Far outside lies a cell whose corners are equal, so that derivatives are zero there.
-    low, high = (-2.0, float(size)) if boundary == "zero" else (-1.0, size - 1.0)
-    position = jnp.clip(position, low, high)
+    low, high = (-2.0, float(size)) if boundary == "zero" else (0.0, size - 1.0)
+    if boundary == "zero":
+        # Far outside lies a cell whose corners are all black, so that derivatives are zero there.
+        # Other positions are within these bounds; cut once more, one on a bound would lose slope.
+        position = jnp.clip(position, low, high)
     # fmin and fmax keep a NaN out of the index (an unchecked gather must stay in bounds), while
     # the fraction, and so the sample, stays NaN and is found later.
     floor = jnp.floor(jnp.fmax(jnp.fmin(position, high), low))
@@ -116,6 +118,9 @@ def bilinear_sample(
     columns, rows = to_pixels(points, height, width)
     if boundary == "reflect":
         columns, rows = _reflected(columns, width), _reflected(rows, height)
+    if boundary != "zero":
+        # The first pixel's slopes are means of both sides: none outside, and those inside.
+        columns, rows = jnp.clip(columns, 0.0, width - 1.0), jnp.clip(rows, 0.0, height - 1.0)
     # In one flat row: CPUs read pixels one at a time where a grid is broken into rows.
     samples = set_apart(_interpolate(boundary, image, columns.reshape(-1), rows.reshape(-1)))
     return samples.reshape(*points.shape[1:], image.shape[2])
@@ -153,9 +158,10 @@ def _interpolate_jvp(
         corners = _read(_corners(channel, boundary), index).T
         top_left, top_right, low_left, low_right = corners.astype(jnp.result_type(corners, dx))
         across, below = top_right - top_left, low_right - low_left
-        top, bottom = top_left + across * dx, low_left + below * dx
-        down = bottom - top
-        return [top + down * dy, across + (below - across) * dy, down]
+        top = top_left * (1.0 - dx) + top_right * dx
+        bottom = low_left * (1.0 - dx) + low_right * dx
+        value = top * (1.0 - dy) + bottom * dy
+        return [value, across * (1.0 - dy) + below * dy, bottom - top]
 
     def of_channel(channel: Image, d_channel: Image | None) -> tuple[Array, Array]:
         value, *slopes = blends(channel)

@@ -156,6 +156,26 @@ def test_derivatives_agree_with_finite_differences(boundary: str, image: np.ndar
     assert pulled == pytest.approx(float(jnp.vdot(weight, tangent)), rel=1e-4)
 
 
+@pytest.mark.parametrize("boundary", get_args(Boundary))
+def test_where_nothing_is_left_second_derivatives_are_products_of_first_ones(
+    boundary: str, image: np.ndarray
+) -> None:
+    # On the pixels, where slopes jump, up to the border, where there are none outside. Powers of
+    # two make the grid exact.
+    grid, given = pixel_grid(4, 8), jnp.asarray(image[:4, :8])
+
+    def moved(params: jax.Array) -> jax.Array:
+        points = grid + params[:2, None, None] + params[2:, None, None] * grid
+        return bilinear_sample(given, points, boundary=boundary).reshape(-1)
+
+    still = jnp.zeros(4)
+    first = jax.jacrev(moved)(still)
+    np.testing.assert_allclose(first, jax.jacfwd(moved)(still), rtol=1e-5, atol=1e-5)
+    target = moved(still)
+    second = jax.hessian(lambda params: 0.5 * jnp.sum((moved(params) - target) ** 2))(still)
+    np.testing.assert_allclose(second, first.T @ first, rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_images_in_half_precision_have_slopes_in_that_of_the_points(
     dtype: str, image: np.ndarray
