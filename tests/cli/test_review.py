@@ -99,8 +99,8 @@ def test_it_serves_until_it_is_ended(run: Run, number: int, status: int, said: s
         with opener.open(address, timeout=20) as answer:
             assert b"diffclust review" in answer.read()
         process.send_signal(number)
-        assert process.wait(timeout=30) == status
-        assert process.stderr.read() == said
+        ended = process.wait(timeout=30)
+        assert (ended, process.stderr.read()) == (status, said)
     assert entries() == ["images.npz", "run"], "nothing is written before something is edited"
 
 
