@@ -119,7 +119,7 @@ def bilinear_sample(
     if boundary == "reflect":
         columns, rows = _reflected(columns, width), _reflected(rows, height)
     if boundary != "zero":
-        # The first pixel's slopes are means of both sides: none outside, and those inside.
+        # Outside an image does not change; so it has no slope there, either.
         columns, rows = jnp.clip(columns, 0.0, width - 1.0), jnp.clip(rows, 0.0, height - 1.0)
     # In one flat row: CPUs read pixels one at a time where a grid is broken into rows.
     samples = set_apart(_interpolate(boundary, image, columns.reshape(-1), rows.reshape(-1)))
@@ -141,7 +141,9 @@ def _interpolate(
     flat = _padded(image, boundary).reshape(-1, image.shape[2])
     first = row * width + column
     steps = (0, 1, width, width + 1)
-    return _blend([_read(flat, first + n) for n in steps], dx, dy)
+    top_left, top_right, low_left, low_right = (_read(flat, first + n) for n in steps)
+    dx, dy = dx[:, None], dy[:, None]
+    return _mean(_mean(top_left, top_right, dx), _mean(low_left, low_right, dx), dy)
 
 
 def _interpolate_jvp(
@@ -153,19 +155,17 @@ def _interpolate_jvp(
     row, dy = _cell(rows, image.shape[0], boundary)
     index = row * (image.shape[1] + 3) + column
 
-    def blends(channel: Image) -> list[Array]:
+    def value_and_slopes(channel: Image) -> list[Array]:
         # One gather of all corners, which the derivatives by the points then have at hand.
         corners = _read(_corners(channel, boundary), index).T
         top_left, top_right, low_left, low_right = corners.astype(jnp.result_type(corners, dx))
-        across, below = top_right - top_left, low_right - low_left
-        top = top_left * (1.0 - dx) + top_right * dx
-        bottom = low_left * (1.0 - dx) + low_right * dx
-        value = top * (1.0 - dy) + bottom * dy
-        return [value, across * (1.0 - dy) + below * dy, bottom - top]
+        top, bottom = _mean(top_left, top_right, dx), _mean(low_left, low_right, dx)
+        across = _mean(top_right - top_left, low_right - low_left, dy)
+        return [_mean(top, bottom, dy), across, bottom - top]
 
     def of_channel(channel: Image, d_channel: Image | None) -> tuple[Array, Array]:
-        value, *slopes = blends(channel)
-        tangent = jnp.zeros_like(value) if d_channel is None else blends(d_channel)[0]
+        value, *slopes = value_and_slopes(channel)
+        tangent = jnp.zeros_like(value) if d_channel is None else value_and_slopes(d_channel)[0]
         for slope, d_point in zip(slopes, d_points, strict=True):
             if not isinstance(d_point, SymbolicZero):
                 tangent += slope * d_point
@@ -190,16 +190,9 @@ def _read(
     return rows.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-def _blend(
-    corners: list[Float[Array, "*grid channels"]],
-    dx: Float[Array, "*grid"],
-    dy: Float[Array, "*grid"],
-) -> Float[Array, "*grid channels"]:
-    top_left, top_right, low_left, low_right = corners
-    dx, dy = dx[..., None], dy[..., None]
-    top = top_left * (1.0 - dx) + top_right * dx
-    bottom = low_left * (1.0 - dx) + low_right * dx
-    return top * (1.0 - dy) + bottom * dy
+def _mean(first: Array, second: Array, share: Array) -> Array:
+    """The mean of two arrays, with the second's share."""
+    return first * (1.0 - share) + second * share
 
 
 @jax.custom_jvp

@@ -244,7 +244,7 @@ def _aligned(job: _Export) -> str:
             "prototypes"
         )
     if not job.ending and result.sample_kind != "image":
-        raise ValueError(f"aligned {job.noun} are no images; give an --out that ends in .npz")
+        raise ValueError(f"aligned {job.noun} are no images; --out must end in .npz or .csv")
     if job.ending == ".csv":
         job.check_table(result)
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
@@ -331,7 +331,7 @@ def _prototypes(job: _Export) -> str:
     elif job.ending == ".png":
         shutil.copyfile(job.run.folder / "prototypes.png", job.path)
     elif result.sample_kind != "image":
-        raise ValueError(f"mean {job.noun} are no images; give an --out that ends in .npz or .png")
+        raise ValueError(f"mean {job.noun} are no images; --out must end in .npz, .csv or .png")
     else:
         for cluster, prototype in enumerate(result.prototypes):
             picture = as_picture(displayable(prototype, own_range=True))

@@ -24,7 +24,7 @@ _CPU_BATCH, _DEVICE_BATCH = 128, 8192
 """Pairs computed at a time: as many as a CPU's cache holds, or as fill a GPU."""
 
 _CPU_CHUNK = 4 * _CPU_BATCH
-"""Pairs per chunk on a CPU: several batches, as the call of a program costs as much as two."""
+"""Pairs per chunk on a CPU: several batches, as each call of a program takes time of its own."""
 
 _NEAR = 0.15
 """Fraction of the median distance to the last neighbour below which samples are near-duplicates."""
