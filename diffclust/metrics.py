@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+_Codes = tuple[np.ndarray, np.ndarray]
+"""Distinct values, and the index of each entry among them."""
+
 
 def contingency_table(labels: object, assignments: object) -> np.ndarray:
     """Count the samples of every class in every cluster.
@@ -89,12 +92,12 @@ def normalized_mutual_information(labels: object, assignments: object) -> float:
         N. X. Vinh, J. Epps, J. Bailey, "Information theoretic measures for clusterings
         comparison", 2010; scikit-learn's `normalized_mutual_info_score`.
     """
-    table = contingency_table(labels, assignments)
-    both = _entropy(table.sum(axis=1)) + _entropy(table.sum(axis=0))
+    rows, columns, cells = _counts(labels, assignments)
+    both = _entropy(rows) + _entropy(columns)
     if both == 0.0:
         return 1.0
     # Rounding may step over the bounds.
-    return float(np.clip(2.0 * (both - _entropy(table[table > 0])) / both, 0.0, 1.0))
+    return float(np.clip(2.0 * (both - _entropy(cells)) / both, 0.0, 1.0))
 
 
 def adjusted_rand_index(labels: object, assignments: object) -> float:
@@ -113,11 +116,10 @@ def adjusted_rand_index(labels: object, assignments: object) -> float:
     References:
         L. Hubert, P. Arabie, "Comparing partitions", 1985, Eq. 5.
     """
-    table = contingency_table(labels, assignments)
     # Python integers: products of pair counts pass 2^63 at some 80,000 samples.
-    in_both = _pairs(table)
-    in_classes, in_clusters = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
-    all_pairs = _pairs(table.sum(keepdims=True))
+    rows, columns, cells = _counts(labels, assignments)
+    in_classes, in_clusters, in_both = map(_pairs, (rows, columns, cells))
+    all_pairs = _pairs(rows.sum(keepdims=True))
     if in_classes == in_clusters and (in_classes in (0, all_pairs)):
         return 1.0
     # All four terms are multiplied by the number of pairs, which keeps them exact.
@@ -148,18 +150,30 @@ def scores(labels: object, assignments: object) -> dict[str, float]:
 
 def _tabulate(labels: object, assignments: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The classes, the clusters, and the table of counts."""
-    classes, row = _codes(labels, "labels")
-    clusters, column = _codes(assignments, "assignments")
-    if row.size != column.size:
-        raise ValueError(
-            f"labels and assignments must have one entry for each sample: got {row.size} labels "
-            f"and {column.size} assignments; pass those of the same samples."
-        )
+    (classes, row), (clusters, column) = _paired_codes(labels, assignments)
     cells = np.bincount(row * clusters.size + column, minlength=classes.size * clusters.size)
     return classes, clusters, cells.reshape(classes.size, clusters.size).astype(np.int64)
 
 
-def _codes(values: object, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _counts(labels: object, assignments: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sizes of the classes, of the clusters, and of what both share, all of them positive."""
+    (_, row), (clusters, column) = _paired_codes(labels, assignments)
+    _, cells = np.unique(row * clusters.size + column, return_counts=True)
+    return np.bincount(row), np.bincount(column), cells
+
+
+def _paired_codes(labels: object, assignments: object) -> tuple[_Codes, _Codes]:
+    """The codes of labels and of assignments, as many of both."""
+    rows, columns = _codes(labels, "labels"), _codes(assignments, "assignments")
+    if rows[1].size != columns[1].size:
+        raise ValueError(
+            f"labels and assignments must have one entry for each sample: got {rows[1].size} "
+            f"labels and {columns[1].size} assignments; pass those of the same samples."
+        )
+    return rows, columns
+
+
+def _codes(values: object, name: str) -> _Codes:
     """The distinct values, sorted, and the index of each entry among them."""
     if np.ma.is_masked(values):
         raise ValueError(f"{name} must not be masked; leave out the samples without one")
@@ -203,4 +217,6 @@ def _entropy(counts: np.ndarray) -> float:
 
 def _pairs(counts: np.ndarray) -> int:
     """Number of pairs within groups of these sizes."""
-    return sum(size * (size - 1) // 2 for size in np.ravel(counts).tolist())
+    sizes, times = np.unique(counts, return_counts=True)
+    pairs = zip(sizes.tolist(), times.tolist(), strict=True)
+    return sum(number * size * (size - 1) // 2 for size, number in pairs)

@@ -15,6 +15,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Int
 
+from diffclust._sharding import with_auto_axes
 from diffclust.types import Image, Points
 
 Boundary = Literal["zero", "edge", "reflect"]
@@ -92,6 +93,7 @@ def _cell(
     return floor.astype(jnp.int32) + 2, position - floor
 
 
+@with_auto_axes
 def bilinear_sample(
     image: Image, points: Points, *, boundary: Boundary = "zero"
 ) -> Float[Array, "*grid channels"]:

@@ -24,6 +24,7 @@ ORDER = [
     "_signals",
     "_renamed",
     "_random",
+    "_sharding",
     "methods",
     "image_source",
     "_validation",

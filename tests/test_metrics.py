@@ -126,3 +126,12 @@ def test_importing_pulls_in_no_scikit_learn():
         "sys.exit(any(name.split('.')[0] in ('sklearn', 'matplotlib') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_as_many_clusters_as_samples_need_no_table_of_all_pairs() -> None:
+    singles = np.arange(300_000)
+    halves = singles // 2
+    assert metrics.adjusted_rand_index(singles, singles) == 1.0
+    assert metrics.adjusted_rand_index(halves, singles) == 0.0
+    wanted = 2 * np.log(150_000) / (np.log(150_000) + np.log(300_000))
+    assert metrics.normalized_mutual_information(halves, singles) == pytest.approx(wanted, rel=1e-9)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._sharding import varying_like
 from diffclust.alignment.base import (
     AbstractWithCandidates,
     Alignment,
@@ -181,10 +182,12 @@ class Descent(AbstractWithCandidates):
         def one(cluster: Clusters, start: Params) -> tuple[Params, Array]:
             if basis is None:
                 return minimise(lambda p: bound(p, coarse, cluster), start)
-            columns, zero = basis, jnp.zeros((basis.shape[1],), dtype=start.dtype)
+            columns = basis
+            zero = varying_like(jnp.zeros((basis.shape[1],), dtype=start.dtype), start)
             move, value = minimise(lambda z: bound(start + columns @ z, coarse, cluster), zero)
             return start + columns @ move, value
 
+        params = varying_like(params, coarse, coarse_clusters, preconditioner)
         return jax.vmap(one)(coarse_clusters.take(index), params)
 
 
@@ -196,5 +199,5 @@ def _mean_hessian(energy: AbstractPairEnergy, level: _Level) -> Float[Array, "su
 
     size = energy.num_params if level.basis is None else level.basis.shape[1]
     zero = jnp.zeros((size, size), dtype=level.clusters.dtype)
-    total, _ = jax.lax.scan(add, zero, level.clusters)
+    total, _ = jax.lax.scan(add, varying_like(zero, level.clusters), level.clusters)
     return total / len(level.clusters)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
+from diffclust._sharding import with_auto_axes
 from diffclust.alignment.base import AbstractAligner, Alignment, check_samples
 from diffclust.distances import AbstractDistance
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
@@ -106,6 +107,7 @@ class InvariantDistance(eqx.Module):
         """Refuses an unknown adjoint."""
         _validation.one_of(self.adjoint, get_args(Adjoint), "adjoint")
 
+    @with_auto_axes
     def prepared(
         self, examples: PyTree, penalty: Float[Array, " terms"] | None = None
     ) -> "PreparedDistance":
@@ -160,6 +162,7 @@ class PreparedDistance(AbstractDistance):
     preparation: PyTree
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
 
+    @with_auto_axes
     def align(self, sample: PyTree, prototype: PyTree) -> Alignment:
         """Aligns one sample to one prototype, from the identity.
 

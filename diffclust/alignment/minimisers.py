@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Float
 
 from diffclust._renamed import renamed_keywords
+from diffclust._sharding import varying_like
 from diffclust.types import Params, Scalar
 
 Function = Callable[[Params], Scalar]
@@ -137,7 +138,7 @@ class PreconditionedLBFGS(AbstractMinimiser):
                 None,
             )
 
-        before, _ = jax.lax.scan(step, initial, None, length=steps)
+        before, _ = jax.lax.scan(step, varying_like(initial, start), None, length=steps)
         # Nothing follows the last step, so its gradient is not needed.
         point = before.point - before.length * _two_loops(before, precondition)
         return _better(point, function(point), before.point, before.value)
@@ -188,7 +189,9 @@ class OptaxMinimiser(AbstractMinimiser):
 
         least = jnp.full((), jnp.inf, dtype=start.dtype)
         carry = (start, self.optimizer.init(start), start, least)
-        (point, _, best, least), _ = jax.lax.scan(step, carry, None, length=steps)
+        (point, _, best, least), _ = jax.lax.scan(
+            step, varying_like(carry, start), None, length=steps
+        )
         return _better(point, function(point), best, least)
 
 

@@ -40,8 +40,8 @@ from diffclust.data import (
 from diffclust.data.dataset import encode_labels
 from diffclust.data.source import is_name
 from diffclust.data.stream import open_stream, outgrows_memory
-from diffclust.image_source import ImageSource
-from diffclust.masks import mask_size
+from diffclust.image_source import Images, ImageSource
+from diffclust.masks import mask_size, mask_weights
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result
 from diffclust.progress_bar import ProgressBar
@@ -427,12 +427,13 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
         check_landmarks(dataset.landmarks, shapes=dataset.names)
     blank, message = np.empty(0, np.int64), ""
     if isinstance(dataset, Dataset):
-        blank = _validation.uniform_images(dataset.images)
+        blank = _without_figures(model, dataset.images)
         names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
         places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
+        where = "" if _mask_of(model) is None else " where the mask shows them"
         message = (
-            f"{blank.size} of {len(dataset)} images are blank (of a single colour), at index "
-            f"{_validation.some(places)}; remove them, or leave them out with --skip-bad"
+            f"{blank.size} of {len(dataset)} images are blank (of a single colour{where}), at "
+            f"index {_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
     try:
         model.prepared(dataset.samples)
@@ -442,6 +443,21 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
         raise DataError(message) from error
     if blank.size:
         print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+def _mask_of(model: AbstractModel) -> str | None:
+    return getattr(model, "mask", None)
+
+
+def _without_figures(model: AbstractModel, images: Images) -> np.ndarray:
+    """Indices of the images of a single colour, as far as a mask shows them."""
+    mask = _mask_of(model)
+    if mask is None or isinstance(images, ImageSource):
+        return _validation.uniform_images(images)
+    visible = mask_weights(mask)[..., 0] > 0.0
+    if visible.shape != images.shape[1:3]:
+        return np.empty(0, np.int64)  # which the model will refuse
+    return _validation.uniform_images(images[:, visible][:, :, None])
 
 
 _MMAP_THRESHOLD = -3

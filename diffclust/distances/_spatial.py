@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from diffclust._sharding import varying_like
 from diffclust.distances.gaussian import Gaussian
 from diffclust.linalg import product, symmetric_log1p, whiten
 from diffclust.types import Scalar
@@ -167,7 +168,8 @@ def _twist_to(base: Array) -> Array:
         slack = 1.0 + 100 * jnp.finfo(w.dtype).eps
         return tried[jnp.where(lengths[0] <= slack * lengths[1], 0, jnp.nanargmin(lengths))]
 
-    return jax.lax.fori_loop(0, _STEPS, step, jnp.zeros_like(moves[:, 0, 0]))
+    start = varying_like(jnp.zeros_like(moves[:, 0, 0]), base)
+    return jax.lax.fori_loop(0, _STEPS, step, start)
 
 
 @_twist_to.defjvp

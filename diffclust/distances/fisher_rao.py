@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust._sharding import varying_like
 from diffclust.distances._planar import squared_arcosh1p, squared_planar
 from diffclust.distances._spatial import squared_same_mean, squared_spatial
 from diffclust.distances.gaussian import (
@@ -226,6 +227,7 @@ def fisher_rao_log(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> Gaussian:
         ValueError: If the two shapes do not match, or the scale is not positive.
     """
     # log_p q is minus half the Riemannian gradient of the squared distance at p.
+    p = varying_like(p, q)
     gradient = jax.grad(squared_fisher_rao)(p, q, scale=scale)
     covariance = symmetrised(p).covariance
     slope = symmetrised(gradient).covariance

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust._sharding import varying_like, with_auto_axes
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
 from diffclust.distances.gaussian import AnyGaussian, DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import transport
@@ -79,6 +80,7 @@ def hessian_bound(length: Array) -> Array:
 Weights = Float[Array, " n"]
 
 
+@with_auto_axes
 def wasserstein_mean(
     gaussians: AnyGaussian, weights: Weights | None = None, *, num_steps: int = 30
 ) -> AnyGaussian:
@@ -114,10 +116,12 @@ def wasserstein_mean(
         moved = product(move, covariance, move)
         return 0.5 * (moved + moved.T), None
 
-    covariance, _ = jax.lax.scan(step, _average(weights, covariances), None, length=num_steps)
+    start = varying_like(_average(weights, covariances), weights)
+    covariance, _ = jax.lax.scan(step, start, None, length=num_steps)
     return Gaussian(mean, covariance)
 
 
+@with_auto_axes
 def fisher_rao_mean(
     gaussians: Gaussian, weights: Weights | None = None, *, scale: float = 0.5, num_steps: int = 50
 ) -> Gaussian:
@@ -156,9 +160,11 @@ def fisher_rao_mean(
         return fisher_rao_exp(p, move, scale=scale), None
 
     start = Gaussian(_average(weights, gaussians.mean), _average(weights, gaussians.covariance))
+    start = varying_like(start, weights, gaussians)
     return jax.lax.scan(step, start, None, length=num_steps)[0]
 
 
+@with_auto_axes
 def diagonal_fisher_rao_mean(
     gaussians: DiagonalGaussian,
     weights: Weights | None = None,
@@ -197,6 +203,7 @@ def diagonal_fisher_rao_mean(
             return exp_map(at, *move), None
 
         start = (jnp.dot(weights, x), jnp.exp(jnp.dot(weights, jnp.log(s))))
+        start = varying_like(start, weights)
         return jax.lax.scan(step, start, None, length=num_steps)[0]
 
     flat = (len(weights), -1)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._sharding import varying_like
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, exemplar_of
 from diffclust.transforms import AbstractSpatialTransform
 from diffclust.types import Params, Scalar
@@ -220,4 +221,5 @@ def hessian_at_identity(
         return bound(z if basis is None else basis @ z, sample, cluster)
 
     size = energy.num_params if basis is None else basis.shape[1]
-    return jax.hessian(function)(jnp.zeros((size,), dtype=cluster.dtype))
+    zero = varying_like(jnp.zeros((size,), dtype=cluster.dtype), cluster)
+    return jax.hessian(function)(zero)

@@ -18,6 +18,11 @@ from diffclust.parallel.in_flight import chunks_in_flight
 from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, replicate, shard_rows
 from diffclust.parallel.processes import allgather_rows, own_share
 
+_NOISE, _NEGLIGIBLE, _TOGETHER = 32, 1e-4, 64
+"""Rounding of a squared distance, in units of the squares about the centre; the share of a squared
+distance below which it does not matter; and queries that are searched again at once. At most 16
+such units were seen, in 2 to 3,472 dimensions."""
+
 _SPARE = 4
 """Neighbours searched for beyond those asked for, as rounding may change their order."""
 
@@ -88,9 +93,10 @@ def nearest_neighbours(
     """The nearest references of every query by Euclidean distance.
 
     The result is exact up to rounding: distances are compared as ‖r‖² - 2⟨q, r⟩ about the
-    references' median, and those of the nearest few are recomputed from differences. A query
-    whose neighbours are nearer than the rounding of these squares is compared with all
-    references by differences. Ties go to lower indices, as far as rounding preserves them.
+    references' median, and those of the nearest few are recomputed from differences. For a query
+    whose neighbours are so near that rounding of these squares may hide one of them, all references
+    that may be neighbours are compared by differences. Ties go to lower indices, as far as rounding
+    preserves them.
     70,000 samples of 300 features take 40 s on two cores.
 
     Args:
@@ -188,7 +194,10 @@ def _search(
             best, place = jitted_map_rows(_merged, given, (*rows, best, place), mesh)
         nearest = np.asarray(place)[: stop - start]
         ranked = _ranked(queries[start:stop], references, nearest, wanted)
-        _search_doubtful(queries[start:stop], excluded[start:stop], references, centre, *ranked)
+        if keep < available:
+            left = np.asarray(best)[: stop - start, -1]
+            here = queries[start:stop], excluded[start:stop]
+            _search_doubtful(*here, references, centre, blocks, left, *ranked)
         return ranked
 
     index = np.empty((len(queries), wanted), np.int32)
@@ -258,16 +267,35 @@ def _search_doubtful(
     excluded: np.ndarray,
     references: np.ndarray,
     centre: np.ndarray,
+    blocks: list[tuple[Array, Array]],
+    left: np.ndarray,
     index: np.ndarray,
     distance: np.ndarray,
 ) -> None:
-    """Searches again, in place, if neighbours are nearer than rounding about the centre."""
-    noise = 16 * np.finfo(distance.dtype).eps * np.sum((queries - centre) ** 2, axis=1)
+    """Searches again, in place, where rounding may have hidden a neighbour.
+
+    All other references are at least as far as `left` says, about the centre and up to rounding.
+    """
+    moved = queries - centre
+    square = np.einsum("nd,nd->n", moved, moved)
     farthest = distance[:, -1]
-    for row in np.flatnonzero((farthest > 0) & (farthest**2 < noise)):
-        differences = references - queries[row]
-        squared = np.einsum("nd,nd->n", differences, differences)
-        if excluded[row] >= 0:
-            squared[excluded[row]] = np.inf
-        index[row] = np.argsort(squared, kind="stable")[: index.shape[1]]
-        distance[row] = np.sqrt(squared[index[row]])
+    noise = _NOISE * np.finfo(distance.dtype).eps * (np.sqrt(square) + farthest) ** 2
+    most = farthest**2 + noise
+    doubtful = (farthest > 0) & (noise > _NEGLIGIBLE * farthest**2) & (most > left + square)
+    found = np.flatnonzero(doubtful)
+    if not found.size:
+        return
+    host = [(np.asarray(block), np.asarray(norms)) for block, norms in blocks]
+    for start in range(0, len(found), _TOGETHER):
+        rows = found[start : start + _TOGETHER]
+        values = [norms - 2.0 * moved[rows] @ block.T for block, norms in host]
+        values = np.concatenate(values, axis=1)[:, : len(references)]
+        for row, near in zip(rows, values <= (most - square)[rows, None], strict=True):
+            near[index[row]] = True
+            if excluded[row] >= 0:
+                near[excluded[row]] = False
+            candidates = np.flatnonzero(near)
+            differences = references[candidates] - queries[row]
+            squared = np.einsum("nd,nd->n", differences, differences)
+            order = np.argsort(squared, kind="stable")[: index.shape[1]]
+            index[row], distance[row] = candidates[order], np.sqrt(squared[order])

@@ -747,7 +747,18 @@ class Result(eqx.Module):
         """The figures of the fit, in types that JSON can hold."""
         return {"method": self.model.method, **self.outcome.summary()}
 
-    def _checked(self, samples: Any) -> Any:
+    def validated(self, samples: Any, /) -> Any:
+        """Checks that samples are of the fitted kind and shape; they are not registered.
+
+        Args:
+            samples: Samples as given to `predict`.
+
+        Returns:
+            The samples as arrays.
+
+        Raises:
+            ValueError: If they differ from those fitted.
+        """
         array = self.model.validated(samples)
         given = Data(array).description
         shape = shape_of(self.model.prepared_description(given).sample)
@@ -760,4 +771,7 @@ class Result(eqx.Module):
             raise ValueError(
                 f"{asked} {tuple(fitted)}, not {shape_of(given.sample)}; bring them to that first"
             )
-        return self.model.preprocessed(array)
+        return array
+
+    def _checked(self, samples: Any) -> Any:
+        return self.model.preprocessed(self.validated(samples))

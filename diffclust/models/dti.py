@@ -66,8 +66,10 @@ class DTIKMeans(AbstractDTIModel):
         published: The authors' settings for the MNIST test digits, as in their configuration: Adam
             with a rate of 0.001; a ResNet-20 with batch normalisation; 50, 100, 50 and 80 epochs
             with no transform, aff, morpho and tps; 20 at a tenth of the rate; tiny clusters
-            refilled every 50 steps; no moves. Other data sets use other epochs, and USPS,
-            Fashion-MNIST, FRGC and MNIST-color other transforms: give these as settings. The
+            refilled every 50 steps; no moves. Other data sets have other settings, which are in
+            `experiments/dti.py` (SVHN and photographs: `docs/papers.md`): give them as settings.
+            The authors' configurations differ from the paper's text for MNIST-1k, in batches of
+            100 (the paper: 128), and for affNIST, in a rate of 0.0001 (the paper: 0.001). The
             following differs from the authors' code: weight decay is added to gradients of losses
             that are summed over pixels, as in Eq. 4 (the authors' code takes their mean); heads
             start with the initial weights of He et al.; Adam counts steps for all weights, not from

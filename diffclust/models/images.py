@@ -17,7 +17,7 @@ from diffclust.energies import AbstractPairEnergy, TransformedDistance, Transfor
 from diffclust.image_source import Images, blanked
 from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
-from diffclust.models.settings import Ground, Register, RegistrationSettings
+from diffclust.models.settings import LEAST_CANVAS, Ground, Register, RegistrationSettings
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import (
@@ -219,6 +219,11 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         shape = getattr(prototypes, "shape", None) or np.shape(prototypes)
         if len(shape) < 3:
             return self
+        if min(shape[1:3]) < LEAST_CANVAS:
+            raise ValueError(
+                f"prototypes of registered images must have at least {LEAST_CANVAS} pixels per "
+                f"side; got images of {shape[1]}x{shape[2]}"
+            )
         return dataclasses.replace(self, canvas=min(shape[1:3]))
 
     def _validated_everywhere(self, given: Data) -> Images:
@@ -466,10 +471,17 @@ def restored(
 
     Returns:
         Images on the grounds of the given ones.
+
+    Raises:
+        ValueError: If the images are not of the fitted kind, or what is drawn does not match them.
     """
     model = of_images(result)
     frame, size = model.prototype_frame, result.outcome.chunk_size
-    array, others = _validation.images(images), _validation.images(drawn, "drawn")
+    array, others = result.validated(images), _validation.images(drawn, "drawn")
+    if others.shape != (expected := (len(array), *result.sample_shape)):
+        raise ValueError(
+            f"drawn must have shape {expected}, one picture for each image; got {others.shape}"
+        )
     params = frame.params_of(array)
     if model.has_unit_norm:
         registered = map_in_chunks(frame.apply, size, params, array)

@@ -225,7 +225,8 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
     """K-means with every image aligned to every prototype, limited by penalties.
 
     Attributes:
-        unit_norm: Whether samples and prototypes are scaled to unit norm, as in the papers.
+        unit_norm: Whether samples and prototypes are scaled to unit norm; the papers constrain the
+            prototypes.
         boundary: What lies outside an image.
         pixel_weights: Weights of the pixels: all equal (`"uniform"`), or the mean of their areas
             before and after the warp (`"jacobian"`). With the latter, the energy of a map equals
@@ -397,12 +398,14 @@ class DeformationInvariantKMeans(SplineSettings, AbstractAlignedKMeans):
         published: Adam, unit norm, 150 passes, no penalties and no moves; 6×6 landmarks and a rate
             of 0.01. The paper fits all grids in `PUBLISHED_LANDMARKS` with all rates in
             `PUBLISHED_RATES`, 36 fits in all, and keeps the one with the lowest distortion (Sec.
-            4.3). Where the paper is silent, this implementation chooses: each pass takes ten steps
-            of affine maps on blurred images, starting from the identity, and ten steps of splines,
-            starting from the better of these and the params that every image had with every
-            cluster; Adam's moments are reset; prototypes are updated after all images. New images
-            are aligned by as many steps of splines as all passes took. Runs are seeded by greedy
-            k-means++.
+            4.3). The same section has batches of 64, but Algorithm 2 updates prototypes after all
+            images, as is done here. Images are scaled to unit norm as well, where Eq. 2 constrains
+            only the prototypes, and the spline's kernel has the Euclidean norm, where App. 10
+            prints an L1 norm. Where the paper is silent, this implementation chooses: each pass
+            takes ten steps of affine maps on blurred images, starting from the identity, and ten
+            steps of splines, starting from the better of these and the params that every image had
+            with every cluster; Adam's moments are reset. New images are aligned by as many steps of
+            splines as all passes took. Runs are seeded by greedy k-means++.
 
     References:
         Cosentino et al., DI K-means, Eqs. 2 to 4, Eq. 9 (λ), Algorithm 2; ST K-means, Algorithm 2.

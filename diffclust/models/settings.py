@@ -154,6 +154,10 @@ def values_of(group: type[eqx.Module], model: eqx.Module) -> dict[str, Any]:
     return {field.name: getattr(model, field.name) for field in dataclasses.fields(group)}
 
 
+LEAST_CANVAS = 8
+"""Least number of pixels on the shorter side of registered images."""
+
+
 class RegistrationSettings(eqx.Module):
     """Settings of the registration of images before they are clustered.
 
@@ -179,7 +183,9 @@ class RegistrationSettings(eqx.Module):
 
     register: Register = eqx.field(static=True, default="none", kw_only=True)
     ground: Ground = eqx.field(static=True, default="auto", kw_only=True)
-    canvas: int | None = eqx.field(static=True, default=None, kw_only=True, metadata={"least": 8})
+    canvas: int | None = eqx.field(
+        static=True, default=None, kw_only=True, metadata={"least": LEAST_CANVAS}
+    )
 
 
 class PassSettings(eqx.Module):

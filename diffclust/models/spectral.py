@@ -159,7 +159,14 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         relative: Whether coefficients are divided by an image's contrast, without its mean colours;
             for photographs on several grounds or in changing light. If not given and the ground is
             kept, the graphs with and without this are averaged.
-        published: PCA to 1,000 directions, n = 2, U-SPEC with k = 5.
+        published: PCA to 1,000 directions, n = 2, U-SPEC with k = 5. The following is not in the
+            paper, or differs from it: each path is divided by its largest norm over the images, as
+            in the authors' code; σ, for which Eq. 5 gives no value, is the mean distance of the
+            samples to their k representatives; these are found exactly, not by HNSW; the k-means
+            that makes representatives ends after ten passes; of Eqs. 7 and 8, which as printed
+            divide by D_Y twice, one division is left out; eigenvectors are lifted from the
+            representatives to the samples, and rows scaled to unit length (see
+            `diffclust.graphs.transfer_cut`); the last k-means keeps the best of several runs.
 
     References:
         Villar-Corrales and Morgenshtern, PSSC; Zelnik-Manor and Perona (2004), Self-tuning spectral

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, Num, PyTree
 
 from diffclust.image_source import ImageSource
 from diffclust.parallel.exported import exported_jit
+from diffclust.parallel.in_flight import thread_settings
 from diffclust.parallel.mesh import (
     Distributed,
     jitted_map_rows,
@@ -159,11 +160,10 @@ class StreamedBatches:
         Yields:
             The next chunk.
         """
-        double = jnp.result_type(float) == jnp.float64
+        settings = thread_settings()
 
         def read(number: int) -> PyTree:
-            # `jax.enable_x64` holds for the thread in which it was set.
-            with jax.enable_x64(double):
+            with settings():
                 return self._rows(number)
 
         with ThreadPoolExecutor(1, "read-ahead") as reader:

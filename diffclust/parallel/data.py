@@ -30,6 +30,7 @@ from diffclust.parallel.chunks import (
 from diffclust.parallel.mesh import (
     Distributed,
     check_mesh,
+    data_mesh,
     own_mesh,
     own_size,
     ready_on_cpu,
@@ -152,7 +153,8 @@ class Data(Distributed):
             this process.
         weight: Their weights, or None for ones.
         chunk_size: Samples a chunk, and a device; None where no chunks are asked for.
-        mesh: The devices, or None for one.
+        mesh: The devices, or None for one. A mesh of one axis of another name or type is replaced
+            by the `data_mesh` of its devices.
 
     Raises:
         ValueError: If samples cannot be shared out along the mesh; see `check_mesh`.
@@ -169,6 +171,8 @@ class Data(Distributed):
     def __post_init__(self) -> None:
         """Refuses a mesh along which samples cannot be shared out."""
         check_mesh(self.mesh)
+        if self.mesh is not None:
+            object.__setattr__(self, "mesh", data_mesh(self.mesh))
 
     @functools.cached_property
     def counts(self) -> tuple[int, ...]:

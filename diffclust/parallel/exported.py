@@ -16,7 +16,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import equinox as eqx
@@ -109,7 +109,7 @@ def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:
     file = _folder / f"diffclust-program-{hashlib.sha256(words.encode()).hexdigest()[:40]}"
     try:
         program, result = _read(file)
-    except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError, ImportError):
+    except Exception:  # A damaged file may raise anything.
         results: list[PyTree] = []
 
         def traced(*given: Any) -> Any:
@@ -139,8 +139,13 @@ def _read(file: Path) -> tuple[Any, PyTree]:
 def _write(file: Path, program: Any, result: PyTree) -> None:
     content = pickle.dumps((bytes(program.serialize()), result))
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name, delete=False) as new:
-        new.write(content)
-    Path(new.name).replace(file)
+        try:
+            new.write(content)
+            new.close()
+            Path(new.name).replace(file)
+        except OSError:
+            Path(new.name).unlink(missing_ok=True)
+            raise
 
 
 @functools.cache
@@ -183,8 +188,7 @@ def _described(value: Any, *, constant: bool = False) -> Iterator[str]:
     elif isinstance(value, FunctionType):
         if Path(value.__code__.co_filename).parent == _TYPE_CHECKS:
             value = inspect.unwrap(value)
-        code = value.__code__
-        yield f"{_name(value)} {code.co_firstlineno} {code.co_names} {code.co_code.hex()}"
+        yield f"{_name(value)} {' '.join(_instructions(value.__code__))}"
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         yield from _described((cells, value.__defaults__, value.__kwdefaults__), constant=True)
     elif isinstance(value, functools.partial):
@@ -202,6 +206,12 @@ def _described(value: Any, *, constant: bool = False) -> Iterator[str]:
             yield from _described(getattr(value, field.name, None), constant=static)
     else:
         raise _UnknownError
+
+
+def _instructions(code: CodeType) -> Iterator[str]:
+    yield f"{code.co_firstlineno} {code.co_names} {code.co_code.hex()}"
+    for constant in code.co_consts:
+        yield from _instructions(constant) if isinstance(constant, CodeType) else (repr(constant),)
 
 
 def _name(value: type | FunctionType) -> str:

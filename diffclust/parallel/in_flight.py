@@ -45,6 +45,24 @@ def all_rows(chunks: Chunkwise) -> Shaped[np.ndarray, "n ..."]:
     return np.concatenate(list(chunks(0)))
 
 
+def thread_settings() -> Callable[[], contextlib.AbstractContextManager]:
+    """The JAX settings of this thread, for another one.
+
+    Returns:
+        A function to be called in the other thread, for a `with` block in which they hold.
+    """
+    values = {name: getattr(jax.config, name) for name in _THREAD_SETTINGS}
+
+    @contextlib.contextmanager
+    def settings() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name, value in values.items():
+                stack.enter_context(_THREAD_SETTINGS[name](value))
+            yield
+
+    return settings
+
+
 def num_workers(mesh: Mesh | None) -> int:
     """The number of chunks that `in_flight` had best compute at a time.
 
@@ -86,15 +104,13 @@ def in_flight(
         for result, _ in itertools.pairwise(computed):
             yield result
         return
-    items, settings = iter(items), {name: getattr(jax.config, name) for name in _THREAD_SETTINGS}
+    items, settings = iter(items), thread_settings()
     # The first one alone: else every thread would compile the same program.
     for item in itertools.islice(items, 1):
         yield jax.block_until_ready(compute(item))
 
     def compute_in_thread(item: _Item) -> _Result:
-        with contextlib.ExitStack() as stack:
-            for name, value in settings.items():
-                stack.enter_context(_THREAD_SETTINGS[name](value))
+        with settings():
             return jax.block_until_ready(compute(item))
 
     pool = ThreadPoolExecutor(workers, thread_name_prefix="diffclust")

@@ -29,12 +29,13 @@ _ROWS, _EVERYWHERE = PartitionSpec(AXIS), PartitionSpec()
 
 
 def data_mesh(
-    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]
+    devices: Sequence[jax.Device] | Mesh | None = None,  # pyright: ignore[reportInvalidTypeForm]
 ) -> Mesh:
     """A mesh of devices that share the samples.
 
     Args:
-        devices: Which ones; all there are, of all processes, where they are not given.
+        devices: Which ones, or another mesh of theirs; all there are, of all processes, where they
+            are not given.
 
     Returns:
         A mesh with the one axis `"data"`, along which XLA finds the shardings by itself; the
@@ -43,6 +44,8 @@ def data_mesh(
     Raises:
         ValueError: If there are none, or one is there twice.
     """
+    if isinstance(devices, Mesh):
+        devices = [*devices.devices.flat]
     chosen = jax.devices() if devices is None else list(devices)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ValueError(f"devices must be one or more, each of them once; got {chosen}")
@@ -57,17 +60,17 @@ def check_mesh(mesh: Mesh | None) -> None:
         mesh: A mesh, or None for none.
 
     Raises:
-        ValueError: If it has other axes than `"data"`, or axes that are not automatic, or is
-            neither of this process's devices nor of as many of every process.
+        ValueError: If it has several axes, or is neither of this process's devices nor of as many
+            of every process.
     """
     if mesh is None:
         return
-    if mesh.axis_names != (AXIS,) or mesh.axis_types != (AxisType.Auto,):
+    if len(mesh.axis_names) != 1:
         raise ValueError(
-            f"mesh must have the one axis {AXIS!r}, of type Auto; got {mesh.axis_names} of types "
-            f"{mesh.axis_types}. diffclust.parallel.data_mesh(devices) makes one"
+            f"mesh must have one axis, along which samples are shared out; got {mesh.axis_names}. "
+            "diffclust.parallel.data_mesh(devices) makes one"
         )
-    owners = [device.process_index for device in mesh.devices.flat]
+    owners = sorted(device.process_index for device in mesh.devices.flat)
     if set(owners) == {jax.process_index()}:
         return
     each = mesh.size // jax.process_count()

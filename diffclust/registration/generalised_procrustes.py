@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from diffclust import _validation as check
+from diffclust._sharding import varying_like, with_auto_axes
 from diffclust.linalg import einsum, product
 from diffclust.registration.procrustes import (
     Similarity,
@@ -41,6 +42,7 @@ class Registration(eqx.Module):
     converged: Bool[Array, ""]
 
 
+@with_auto_axes
 def generalised_procrustes(
     configurations: Shapes,
     *,
@@ -190,13 +192,15 @@ def _register(
         weights[None, :, None] if each is None else each[:, None, None] * weights[None, :, None]
     )
     total = jnp.sum(counts * shapes**2)
+    is_extended = jnp.sum(shapes**2, axis=(1, 2)) > 0.0
 
     def step(state: _State) -> _State:
         cross = einsum("k,kd,nke->nde", weights, state.mean, shapes)
         rotations = jax.vmap(lambda c: best_rotation(c, reflection))(cross)
         factors = state.factors
         if rescale:
-            factors = _best_factors(jnp.sum(rotations * cross, axis=(1, 2)), each, total, factors)
+            best = _best_factors(jnp.sum(rotations * cross, axis=(1, 2)), each, total, factors)
+            factors = jnp.where(is_extended, best, factors)
         registered = factors[:, None, None] * product(shapes, jnp.swapaxes(rotations, 1, 2))
         if each is None:
             mean = jnp.mean(registered, axis=0)
@@ -221,5 +225,5 @@ def _register(
         decrease=jnp.full((), jnp.inf, dtype=dtype),
         iterations=jnp.zeros((), dtype=jnp.int32),
     )
-    end = jax.lax.while_loop(unconverged, step, start)
+    end = jax.lax.while_loop(unconverged, step, varying_like(start, total, each))
     return _oriented(end, units, centres, end.decrease <= tolerance * total)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust._sharding import with_auto_axes
 from diffclust.linalg import safe_sqrt
 from diffclust.masks import as_mask, mask_weights
 from diffclust.sampling import pixel_grid, planes
@@ -45,7 +46,8 @@ class _Ink(NamedTuple):
     """The ink of an image, in units of half the shorter side.
 
     Attributes:
-        weight: Share of the ink at each pixel; all zero if there is none.
+        weight: Share of the ink at each pixel; all zero if there is none, or if all pixels are
+            alike.
         points: The pixels' positions relative to the centre of mass.
         centre: The centre of mass.
         sides: Half the width and half the height.
@@ -67,8 +69,12 @@ def _ink(image: Image, mask: Any) -> _Ink:
     points = jnp.stack([x * sides[0], y * sides[1]])
     weight = jnp.sum(jnp.maximum(image, 0.0), axis=2)
     text = as_mask(mask)
-    if text is not None:
-        weight = weight * jnp.asarray(mask_weights(text, height, width)[..., 0], weight.dtype)
+    visible = None if text is None else mask_weights(text, height, width)[..., 0]
+    shown = weight if visible is None else weight[visible > 0.0]
+    # There is no figure in a single colour.
+    weight = jnp.where(jnp.max(shown) > jnp.min(shown), weight, 0.0)
+    if visible is not None:
+        weight = weight * jnp.asarray(visible, weight.dtype)
     mass = jnp.sum(weight)
     weight = weight / jnp.where(mass > 0.0, mass, 1.0)
     centre = jnp.sum(weight[None] * points, axis=(1, 2))
@@ -133,11 +139,12 @@ def _affine(ink: _Ink, size: Scalar, shear: Scalar, shift: Float[Array, "2"]) ->
     return jnp.concatenate([linear, moved[0] / across, moved[1] / down])
 
 
+@with_auto_axes
 def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True) -> Params:
     """Moves the centre of mass to the middle, and scales the root mean square radius to one size.
 
-    An image without ink is unchanged; one whose ink is no larger than 2×2 pixels is moved but keeps
-    its size.
+    An image without ink, or of a single colour, is unchanged; one whose ink is no larger than 2×2
+    pixels is moved but keeps its size.
 
     Args:
         image: Bright on dark.
@@ -153,6 +160,7 @@ def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool
     return _affine(ink, _size(ink, shear, radius, whole), shear, ink.centre)
 
 
+@with_auto_axes
 def slant(image: Image, *, mask: Any = None) -> Params:
     """Removes the slant by shearing x by c_xy / v_y about the centre of mass.
 
@@ -172,6 +180,7 @@ def slant(image: Image, *, mask: Any = None) -> Params:
     return _affine(ink, jnp.ones_like(shear), shear, shift)
 
 
+@with_auto_axes
 def upright(
     image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True
 ) -> Params:

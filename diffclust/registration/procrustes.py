@@ -135,6 +135,11 @@ def procrustes(
     weights = landmark_weights(weight, moving)
     from_centre, to_centre = centroid(moving, weight=weight), centroid(target, weight=weight)
     source, goal = moving - from_centre[None], target - to_centre[None]
+    # In units of the source's extent; its square, and the square of that in the gradient, would
+    # leave the dtype's range. Division by a power of two is exact.
+    _, exponent = jnp.frexp(jax.lax.stop_gradient(jnp.max(jnp.abs(source))))
+    unit = jnp.ldexp(jnp.ones_like(source[0, 0]), exponent)
+    source, goal = source / unit, goal / unit
     cross = product((weights[:, None] * goal).T, source)
     rotation = best_rotation(cross, reflection)
     scale = jnp.ones((), dtype=moving.dtype)

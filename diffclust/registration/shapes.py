@@ -60,7 +60,7 @@ def register(
     Returns:
         The registered shapes, their mean and how each was moved.
     """
-    dtype = jnp.result_type(float)
+    shapes, dtype = np.asarray(shapes, np.float64), jnp.result_type(float)
     if kind == "none":
         registered, params = _shifted(shapes, common_centroid(shapes, weight))
         registered = registered.astype(dtype)
@@ -117,6 +117,7 @@ def register_to(
     Returns:
         The registered shapes, in the mean's precision, and how each was moved.
     """
+    shapes = np.asarray(shapes, np.float64)
     if kind == "none":
         registered, params = _shifted(shapes, origin)
         return registered.astype(consensus.dtype), params

@@ -119,14 +119,14 @@ class _Writer:
         """Writes a page; False where there is no room for it."""
         gallery, name = self.gallery, f"{cluster}-{number}"
         infos = sample_info(gallery.result, gallery.dataset, positions)
-        sheet = b""
+        sheet, parts = b"", {}
         if self.images is None:
             drawings = (
                 gallery.renderer.sample(position, f"{name}-{place}", info.tooltip(gallery.words))
                 for place, (position, info) in enumerate(infos.items())
             )
         else:
-            sheet, drawings = self._sheet(name, infos)
+            sheet, drawings, parts = self._sheet(name, infos)
         figures = "".join(
             member_figure(
                 drawing, info, position, gallery.words, full=self._write_original(position)
@@ -139,18 +139,25 @@ class _Writer:
         self._write(f"{name}.js", script)
         if sheet:
             self._write(f"{name}.webp", sheet)
+        self.parts |= parts
         return True
 
     def _write(self, name: str, content: bytes) -> None:
         (self.folder / name).write_bytes(content)
         self.left -= max(len(content), _BLOCK)
 
-    def _sheet(self, name: str, infos: dict[int, SampleInfo]) -> tuple[bytes, list[str]]:
-        """Draws all images of a page in one picture, of which the drawing of each is a part."""
+    def _sheet(
+        self, name: str, infos: dict[int, SampleInfo]
+    ) -> tuple[bytes, list[str], dict[int, str]]:
+        """Draws all images of a page in one picture, of which the drawing of each is a part.
+
+        Returns:
+            The picture, the drawings, and the parts of the samples that the report itself shows.
+        """
         width, height = self.tile
         columns = math.ceil(math.sqrt(len(infos)))
         size = columns * width, math.ceil(len(infos) / columns) * height
-        sheet, drawings = Image.new("RGB", size), []
+        sheet, drawings, parts = Image.new("RGB", size), [], {}
         href = f'<image href="{self.url}/{name}.webp" width="{size[0]}" height="{size[1]}"/>'
         pictures = zip(self._pictures(list(infos)), infos.items(), strict=True)
         for place, (picture, (position, info)) in enumerate(pictures):
@@ -159,9 +166,9 @@ class _Writer:
             box = f"{corner[0]} {corner[1]} {width} {height}"
             drawings.append(titled_svg(box, info.tooltip(self.gallery.words), href))
             if position in self.gallery.samples:
-                self.parts[position] = f"{name}.webp {box} {size[0]} {size[1]}"
+                parts[position] = f"{name}.webp {box} {size[0]} {size[1]}"
         lossless = max(self.tile) <= _LOSSLESS
-        return _webp(sheet, lossless=lossless), drawings
+        return _webp(sheet, lossless=lossless), drawings, parts
 
     def _pictures(self, positions: list[int]) -> Iterator[Image.Image]:
         """The images, read a few at a time."""

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from diffclust import _validation
+from diffclust._sharding import varying_like
 from diffclust.alignment import AbstractAligner, Alignment, Sequential
 from diffclust.energies import AbstractPairEnergy, AbstractReduction, HardMinimum
 from diffclust.networks import AbstractBatchBackbone, BatchFeatures
@@ -268,7 +269,9 @@ class GradientEM(AbstractSolver):
             return jnp.dot(losses, batch.weight), (alignment, running)
 
         value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
-        (loss, (alignment, running)), gradient = value_and_grad(state.learned)
+        # The gradient of what this device has: that of what is the same on all is added up.
+        own = varying_like(state.learned, batch)
+        (loss, (alignment, running)), gradient = value_and_grad(own)
         # Penalty weights are chosen, not learned: making them small would lower the loss.
         gradient = eqx.tree_at(lambda g: g.clusters.penalty, gradient, replace_fn=jnp.zeros_like)
         reduction, mass = self.reduction_of(state.learned), jnp.sum(batch.weight)

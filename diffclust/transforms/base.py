@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust import _validation as check
+from diffclust._sharding import varying_like, with_auto_axes
 from diffclust.sampling import Boundary, bilinear_sample, pixel_grid
 from diffclust.types import Image, Images, Params, Points, Sample
 
@@ -213,6 +214,7 @@ class AbstractSpatialTransform(AbstractTransform):
         direction = jnp.zeros_like(points).at[axis].set(1.0)
         return jax.jvp(lambda at: self.warp(params, at), (points,), (direction,))
 
+    @with_auto_axes
     def inverse_warp(self, params: Params, points: Points, *, num_steps: int = 8) -> Points:
         """Finds the points from which the coordinate map leads to given points, by Newton's method.
 
@@ -236,7 +238,8 @@ class AbstractSpatialTransform(AbstractTransform):
             step = jnp.stack([(dy[1] * x - dy[0] * y) / area, (dx[0] * y - dx[1] * x) / area])
             return u + step.clip(-4.0, 4.0), None
 
-        return jax.lax.scan(closer, points, None, length=num_steps)[0]
+        start = varying_like(points, params)
+        return jax.lax.scan(closer, start, None, length=num_steps)[0]
 
     def undo(self, params: Params, image: Image) -> Image:
         """Moves an image back by the inverse of the coordinate map.

@@ -1,6 +1,7 @@
 """Soft dilation and erosion: thicker and thinner strokes."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Literal, get_args
 
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation as check
+from diffclust._sharding import varying_like
 from diffclust.sampling import set_apart
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Image, Params, Scalar
@@ -136,13 +138,15 @@ def _soft_extremum(padded: Padded, alpha: Scalar, log_region: Region) -> Plane:
     by_value, mass = (_correlation(each, region) for each in (set_apart(share * padded), share))
     # What is left out, or rounded as a subnormal number, is less than the root of the smallest
     # normal number, relative to the sums.
-    is_steep = most - jnp.min(weights) > -0.5 * np.log(float(jnp.finfo(weights.dtype).tiny))
+    is_steep = most - jnp.min(weights) > -0.5 * math.log(jnp.finfo(weights.dtype).tiny)
     # `jax.vmap` would compute both sides of a `jax.lax.cond`, and XLA moves out of a loop whatever
     # does not depend on its state, so the state holds the α still to be done.
+    none = jnp.zeros_like(alpha)
+    start = varying_like((by_value / mass, jnp.where(is_steep, alpha, none)), log_region)
     return jax.lax.while_loop(
         lambda state: state[1] != 0,
-        lambda state: (_row_by_row(padded, state[1], log_region), jnp.zeros_like(alpha)),
-        (by_value / mass, jnp.where(is_steep, alpha, 0.0)),
+        lambda state: varying_like((_row_by_row(padded, state[1], log_region), none), start),
+        start,
     )[0]
 
 

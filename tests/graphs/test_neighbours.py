@@ -169,3 +169,22 @@ def test_a_far_off_group_that_comes_first_finds_itself_no_neighbour() -> None:
     np.fill_diagonal(exact, np.inf)
     found = nearest_neighbours(points, points, 5, exclude_self=True)
     np.testing.assert_array_equal(found.index, np.argsort(exact, axis=1)[:, :5])
+
+
+@pytest.mark.parametrize(("features", "radius"), [(300, 3e-3), (50, 1.5e-3), (10, 2e-3)])
+def test_neighbours_in_tight_groups_far_from_the_middle_are_exact(
+    features: int, radius: float
+) -> None:
+    # About the middle, squares round to a tenth of the squared distances within a group.
+    draw = np.random.default_rng(0)
+    middle = draw.normal(size=features)
+    middle /= np.linalg.norm(middle)
+    samples = radius * draw.normal(size=(600, features)) / np.sqrt(features)
+    samples[:300] += middle
+    samples[300:] -= middle
+    samples = samples.astype(np.float32)
+    found = nearest_neighbours(samples, samples, 5, exclude_self=True)
+    double = samples.astype(np.float64)
+    squared = np.stack([((double - row) ** 2).sum(axis=1) for row in double])
+    np.fill_diagonal(squared, np.inf)
+    np.testing.assert_array_equal(found.index, np.argsort(squared, axis=1)[:, :5])

@@ -121,6 +121,18 @@ def test_registered_images_are_brought_back(coloured):
         assert error(units, kind(3, **given)) < blank / 2
 
 
+def test_what_does_not_match_the_images_is_not_drawn(coloured):
+    images, result = coloured
+    drawn = result.registered(images[:4])
+    for given, other in ((images, drawn), (images[:4], drawn[:, 1:]), (images[:1], drawn)):
+        with pytest.raises(ValueError, match="drawn must have shape"):
+            restored(result, given, other)
+    with pytest.raises(ValueError, match="prototypes of registered images must have at least 8"):
+        KMeans(3, register="place").fit(
+            images, key=jax.random.key(0), prototypes=np.zeros((3, 4, 4, 1))
+        )
+
+
 def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
     images, result = coloured
     diffclust.save(tmp_path / "model", result)

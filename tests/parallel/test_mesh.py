@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from diffclust.alignment import Descent, NoAlignment, Stage
@@ -201,10 +201,30 @@ def by_mesh(case: Case) -> tuple[PyTree, PyTree]:
     return state, memory
 
 
+def by_shard_map(case: Case) -> tuple[PyTree, PyTree]:
+    """By JAX's own transform with its checks, over a mesh of explicit axes."""
+    batch = shard_batch(case.batch, data_mesh())
+    memory = case.remember(len(batch.weight))
+    rows, everywhere = PartitionSpec(AXIS), PartitionSpec()
+
+    def step(state: PyTree, batch: Batch, memory: PyTree) -> tuple[PyTree, PyTree]:
+        return case.step(state, batch, memory, *case.others, axis_name=AXIS)
+
+    mesh = jax.make_mesh((DEVICES,), (AXIS,))
+    specs = {"in_specs": (everywhere, rows, rows), "out_specs": (everywhere, rows)}
+    with jax.set_mesh(mesh):
+        given = (
+            jax.device_put(tree, NamedSharding(mesh, spec))
+            for tree, spec in zip((case.state, batch, memory), specs["in_specs"], strict=True)
+        )
+        return jax.device_get(jax.jit(jax.shard_map(step, **specs))(*given))
+
+
 WAYS: dict[str, Callable[[Case], tuple[PyTree, PyTree]]] = {
     "vmap": lambda case: by_axis(case, lambda f, **axes: jax.jit(jax.vmap(f, **axes))),
     "pmap": lambda case: by_axis(case, jax.pmap),
     "mesh": by_mesh,
+    "shard_map": by_shard_map,
 }
 
 
@@ -312,22 +332,28 @@ def test_what_cannot_be_shared_is_refused() -> None:
         with pytest.raises(ValueError, match="devices must be one or more"):
             data_mesh(devices)
     key = jax.random.key(0)
-    strange = [
-        jax.make_mesh((4,), ("rows",), axis_types=(AxisType.Auto,)),
-        jax.make_mesh((2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2),
-        jax.make_mesh((4,), (AXIS,), axis_types=(AxisType.Explicit,)),
-    ]
-    for other in strange:
-        for model, samples in ((KMeans(2), images), (ShapeKMeans(2), shapes())):
-            with pytest.raises(ValueError, match="mesh must have the one axis 'data'"):
-                model.fit(samples, key=key, mesh=other)
+    strange = jax.make_mesh((2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2)
+    for model, samples in ((KMeans(2), images), (ShapeKMeans(2), shapes())):
+        with pytest.raises(ValueError, match="mesh must have one axis"):
+            model.fit(samples, key=key, mesh=strange)
     training = Training(steps=(2, 2, 2), batch_size=10)
     with pytest.raises(
         ValueError, match="a batch of 10 .* by 4 devices; set batch_size to 8 or 12"
     ):
         DTIKMeans(2, transforms="aff", training=training).fit(images, key=key, mesh=mesh)
     with pytest.raises(ValueError, match="mesh must have"):
-        DTIKMeans(2, transforms="aff", training=training).fit(images, key=key, mesh=strange[0])
+        DTIKMeans(2, transforms="aff", training=training).fit(images, key=key, mesh=strange)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_any_mesh_of_one_axis_shares_samples(kind: AxisType) -> None:
+    mesh = jax.make_mesh((4,), ("rows",), axis_types=(kind,))
+    key, images = jax.random.key(0), blobs(COUNT)
+    wanted = KMeans(2).fit(images, key=key, mesh=data_mesh())
+    result = KMeans(2).fit(images, key=key, mesh=mesh)
+    np.testing.assert_array_equal(result.assignments, wanted.assignments)
+    assigned = result.predict(images, mesh=mesh).clusters
+    np.testing.assert_array_equal(assigned, wanted.assignments)
 
 
 BRIEF = Training(steps=(6, 6, 2), batch_size=12)

@@ -215,3 +215,11 @@ def test_the_mean_of_unregistered_shapes_is_weighted() -> None:
     result = registration.shapes.register(shapes, "none", False, weight)
     mean = np.tensordot(weight / weight.sum(), shapes, 1)
     np.testing.assert_allclose(result.consensus, mean - mean.mean(axis=0), atol=1e-6)
+
+
+def test_a_shape_that_is_a_point_keeps_its_scale() -> None:
+    shapes = np.random.default_rng(0).normal(size=(4, 5, 2)).astype(np.float32)
+    shapes[2] = 3.0
+    result = generalised_procrustes(jnp.asarray(shapes), rescale=True)
+    assert result.similarities.scale[2] == 1.0
+    assert np.isfinite(result.registered).all()

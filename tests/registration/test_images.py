@@ -314,3 +314,12 @@ def test_masks_weigh_pixels_by_fractions() -> None:
     expected = (2 * column + 1) / 30 - 1, (2 * row + 1) / 20 - 1
     found = place(jnp.asarray(image[..., None]), mask=mask)[4:]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_images_of_a_single_colour_are_not_moved() -> None:
+    image = jnp.full((9, 12, 1), 0.7)
+    mask = np.zeros((9, 12))
+    mask[2:5, 1:4] = 1.0
+    for function in (place, slant, upright):
+        np.testing.assert_array_equal(function(image), 0.0)
+        np.testing.assert_array_equal(function(image, mask=mask), 0.0)

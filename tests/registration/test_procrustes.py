@@ -264,3 +264,13 @@ def test_second_derivatives_in_space(name: str, reflection: bool) -> None:
         expected = [(slope(place + step) - slope(place - step)) / 2e-5 for step in steps]
         actual = jax.jit(jax.hessian(left))(place)
     np.testing.assert_allclose(actual, expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("power", [-40, 0, 40])
+def test_the_scale_has_the_same_gradient_in_any_unit(power: int) -> None:
+    draw = np.random.default_rng(0)
+    moving, target = (jnp.asarray(draw.normal(size=(5, 2)), jnp.float32) for _ in range(2))
+    scale = jax.grad(lambda shape, other: procrustes(shape, other).scale)
+    wanted = scale(moving, target)
+    found = scale(jnp.ldexp(moving, power), jnp.ldexp(target, power))
+    np.testing.assert_allclose(jnp.ldexp(found, power), wanted, rtol=1e-5, atol=1e-6)
