@@ -55,9 +55,9 @@ def varying_like(tree: PyTree, *others: PyTree) -> Any:
     """Marks arrays as varying over the mesh axes over which other arrays vary.
 
     Inside `jax.shard_map` the state of a loop must have the same type before and after every step,
-    but an initial state of zeros is the same on all devices. And the gradient by what is the same
-    on all devices is the sum of theirs; by what varies, each has its own. Elsewhere nothing
-    changes.
+    but an initial state of zeros does not vary over devices. And a gradient by arrays that do not
+    vary is the sum over all devices; by arrays that vary, each device has its own. Elsewhere
+    nothing changes.
 
     Args:
         tree: The arrays, such as the initial state of a loop, or the point of a gradient.
@@ -78,5 +78,5 @@ def varying_like(tree: PyTree, *others: PyTree) -> Any:
 
 def _varying_axes(array: Any) -> frozenset[str]:
     kind: Any = jax.typeof(array)
-    # Some versions of JAX call it one name, some the other.
+    # The attribute's name depends on the version of JAX.
     return kind.vma if hasattr(kind, "vma") else kind.mat.varying

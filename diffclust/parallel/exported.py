@@ -211,7 +211,11 @@ def _described(value: Any, *, constant: bool = False) -> Iterator[str]:
 def _instructions(code: CodeType) -> Iterator[str]:
     yield f"{code.co_firstlineno} {code.co_names} {code.co_code.hex()}"
     for constant in code.co_consts:
-        yield from _instructions(constant) if isinstance(constant, CodeType) else (repr(constant),)
+        if isinstance(constant, CodeType):
+            yield from _instructions(constant)
+        else:
+            # The order of a set differs from process to process.
+            yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
 
 
 def _name(value: type | FunctionType) -> str:

@@ -183,3 +183,14 @@ def test_an_array_in_a_closure_is_a_constant() -> None:
     assert len({described(step) for step in steps}) == 3
     with pytest.raises(exported._UnknownError):
         described(object())
+
+
+def test_constants_of_a_function_are_part_of_it_in_any_order() -> None:
+    source = "def function(x): return x in {'a', 'b', 'c', 'd'} or x == %d"
+
+    def instructions(constant: int) -> str:
+        code = compile(source % constant, "source", "exec")
+        return " ".join(exported._instructions(code))
+
+    assert instructions(2) != instructions(3)
+    assert "['a', 'b', 'c', 'd']" in instructions(2)
