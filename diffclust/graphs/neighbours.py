@@ -19,9 +19,9 @@ from diffclust.parallel.mesh import jitted_map_rows, own_mesh, own_size, replica
 from diffclust.parallel.processes import allgather_rows, own_share
 
 _NOISE, _NEGLIGIBLE, _TOGETHER = 32, 1e-4, 64
-"""Bound on the rounding of a squared distance, in rounding units of the squares about the centre; the
-share of a squared distance below which rounding does not matter; and the number of queries that are
-searched again at once."""
+"""Bound on the rounding of a squared distance, in rounding units of the squares about the centre;
+the share of a squared distance below which rounding does not matter; and the number of queries that
+are searched again at once."""
 
 _SPARE = 4
 """Neighbours searched for beyond those asked for, as rounding may change their order."""

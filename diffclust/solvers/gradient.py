@@ -269,8 +269,8 @@ class GradientEM(AbstractSolver):
             return jnp.dot(losses, batch.weight), (alignment, running)
 
         value_and_grad = eqx.filter_value_and_grad(total, has_aux=True)
-        # By arrays that vary, every device has its own gradient. By arrays that are the same on all,
-        # `jax.shard_map` would return the sum, which is formed below.
+        # By arrays that vary, every device has its own gradient. By arrays that are the same on
+        # all, `jax.shard_map` would return the sum, which is formed below.
         own = varying_like(state.learned, batch)
         (loss, (alignment, running)), gradient = value_and_grad(own)
         # Penalty weights are chosen, not learned: making them small would lower the loss.
