@@ -78,6 +78,11 @@ def images(value: Any, name: str = "images") -> np.ndarray:
             f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
             f"them 0; got {np.shape(value)}"
         )
+    if array.shape[1] in (1, 3) and array.shape[3] > 4 < array.shape[2]:
+        raise ValueError(
+            f"{name} of shape {array.shape} look as if channels came first; give "
+            "numpy.moveaxis(images, 1, -1), of shape (n, height, width, channels)"
+        )
     if array.dtype in (np.uint8, np.uint16):
         array = array.astype(jnp.result_type(float)) / np.iinfo(array.dtype).max
     if not _holds_numbers(array):
@@ -348,6 +353,10 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
     Raises:
         ValueError: With what is wrong and what would do.
     """
+    leaves = jax.tree.leaves(value)
+    if leaves and all(isinstance(leaf, int | float) for leaf in leaves):
+        # Nested lists of numbers, which JAX takes for a tree.
+        value = np.asarray(value, float)
     for leaf in jax.tree.leaves(value):
         unmasked(leaf, name)
     array = jax.tree.map(np.asarray, value)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -142,12 +143,24 @@ class ImageSource(abc.ABC):
         ]
         return Faults(*map(np.flatnonzero, np.concatenate([np.zeros((3, 0), bool), *faults], 1)))
 
-    def checksum(self) -> int:
-        """The CRC-32 of all intensities, as that of an array which holds them."""
-        value = 0
-        for block in self.blocks():
-            value = zlib.crc32(np.ascontiguousarray(block).data, value)
-        return value
+    def checksum(self, value: int = 0) -> int:
+        """Computes the CRC-32 of all intensities, as that of an array that holds them.
+
+        Args:
+            value: The CRC-32 of what comes before.
+
+        Returns:
+            The checksum, which is kept: images are read once.
+        """
+        known = self._known_checksums
+        if value not in known:
+            blocks = self.blocks()
+            known[value] = functools.reduce(lambda crc, block: checksum(block, crc), blocks, value)
+        return known[value]
+
+    @functools.cached_property
+    def _known_checksums(self) -> dict[int, int]:
+        return {}
 
     def take(self, index: Int[np.ndarray, " m"]) -> "ImageSource":
         """Selects some of the images without reading them.
@@ -222,3 +235,18 @@ def blanked(images: Images, hidden: Bool[np.ndarray, "height width 1"]) -> Image
         Images of the same kind.
     """
     return mapped(images, lambda shown: np.where(hidden[None], shown.dtype.type(0), shown))
+
+
+def checksum(samples: Images | jax.Array, value: int = 0) -> int:
+    """Computes the CRC-32 of the bytes of samples, or of any other array.
+
+    Args:
+        samples: The array, or images that are read as they are needed.
+        value: The CRC-32 of what comes before.
+
+    Returns:
+        The checksum.
+    """
+    if isinstance(samples, ImageSource):
+        return samples.checksum(value)
+    return zlib.crc32(np.ascontiguousarray(samples).reshape(-1).view(np.uint8).data, value)

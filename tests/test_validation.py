@@ -57,3 +57,10 @@ def test_some_names_a_few_and_counts_the_rest() -> None:
     assert _validation.some([1, 2]) == "1, 2"
     assert _validation.some(np.arange(8)) == "0, 1, 2, 3, 4 and 3 more"
     assert _validation.some(iter("abc"), most=2) == "a, b and 1 more"
+
+
+def test_channels_come_last() -> None:
+    with pytest.raises(ValueError, match=r"moveaxis\(images, 1, -1\), of shape"):
+        _validation.images(np.zeros((4, 3, 32, 30)))
+    for shape in ((4, 3, 3, 5), (4, 3, 32, 3), (4, 1, 9, 1), (4, 30, 32, 12)):
+        assert _validation.images(np.zeros(shape)).shape == shape

@@ -14,7 +14,7 @@ SIGNIFICANCE = 0.05
 """p-value at or below which a sample is considered far from its cluster."""
 
 
-def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"]:
+def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarray, " n"] | None:
     """Computes conformal p-values: shares of a cluster's fitted samples that conform no better.
 
     Args:
@@ -24,8 +24,13 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
     Returns:
         The `p_values` by the model's own nonconformity scores: the distances, or for a graph those
         to the nearest fitted samples. Directions found from few samples fit these better than
-        others, so small fits give more small values.
+        others, so small fits give more small values. None for models whose networks were trained on
+        the fitted samples, which therefore conform better than any others; of samples that were
+        held out, `p_values` computes them.
     """
+    learned = result.outcome.learned
+    if jax.tree.leaves((learned.shared, learned.clusters.predictor)):
+        return None
     new, own = assignment.nonconformity, result.outcome.assignment
     # Samples of weight zero were assigned but not fitted.
     is_fitted = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0

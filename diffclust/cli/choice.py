@@ -17,9 +17,10 @@ from diffclust import analysis, metrics
 from diffclust.analysis import Grounds
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.runs import checksum, partial_folder, refuse_unfinished
+from diffclust.cli.runs import partial_folder, refuse_unfinished
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
+from diffclust.image_source import checksum
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
 from diffclust.models.selection import IS_POSITIVE

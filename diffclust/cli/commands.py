@@ -23,7 +23,7 @@ from diffclust.cli.options import Demo, Fit, Predict, Sweep
 from diffclust.cli.summary import print_summary
 from diffclust.data import Collection, Recordings, load_mask
 from diffclust.estimate import Estimate, StageCost, estimate
-from diffclust.image_source import ImageSource
+from diffclust.image_source import ImageSource, checksum
 from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.models.selection import IS_POSITIVE
@@ -250,8 +250,10 @@ def predict(options: Predict) -> None:
             restarts=(),
             status=Status.PREDICTED,
             seconds=seconds,
-            extras={**extras, "p_values": p_values},
-            figures={"far": float(np.sum(p_values <= analysis.SIGNIFICANCE))},
+            extras=extras if p_values is None else {**extras, "p_values": p_values},
+            figures={}
+            if p_values is None
+            else {"far": float(np.sum(p_values <= analysis.SIGNIFICANCE))},
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")
@@ -384,8 +386,8 @@ def write_run(
             "landmark_names": getattr(dataset, "landmark_names", None),
             "skipped": dataset.skipped,
             # What is read as it is needed is not read once more.
-            "crc32": None if is_source else runs.checksum(dataset.samples),
-            "weights_crc32": None if weight is None else runs.checksum(weight),
+            "crc32": None if is_source else checksum(dataset.samples),
+            "weights_crc32": None if weight is None else checksum(weight),
         },
         **runs.environment(),
         **(more or {}),

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import traceback
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from diffclust.data.stream import FolderImages, open_stream
 from diffclust.image_source import ImageSource
 from diffclust.models import AbstractModel
 from diffclust.parallel import data_mesh, processes, start_processes
+from diffclust.parallel.data import Data
 from diffclust.progress_bar import ProgressBar
 from diffclust.storage.snapshots import SharedSnapshots, SnapshotFolder
 
@@ -182,7 +182,7 @@ class Processes:
         images = _SharedImages(
             map(Path, every), shape=(height, width, depth), size=samples.size_of(options)
         )
-        images.known_checksum = _checksum(pixels)
+        images.known_checksum = Data(pixels, mesh=self.mesh).checksum()
         everything = dataclasses.replace(
             own,
             images=images,
@@ -202,17 +202,8 @@ class _SharedImages(FolderImages):
 
     known_checksum: int
 
-    def checksum(self) -> int:
-        return self.known_checksum
-
-
-def _checksum(pixels: np.ndarray) -> int:
-    """The CRC-32 of the images of all processes, one after the other; all must ask."""
-    value = 0
-    for number in range(jax.process_count()):
-        own = zlib.crc32(np.ascontiguousarray(pixels).data, value)
-        value = processes.allgather_objects(own)[number]
-    return value
+    def checksum(self, value: int = 0) -> int:
+        return self.known_checksum if value == 0 else super().checksum(value)
 
 
 def _keep_stdout() -> None:

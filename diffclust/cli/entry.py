@@ -89,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None:
             raise
     print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    if argv is None and status != 2:
+        # XLA's threads may still be compiling, and crash a process that ends as usual.
+        sys.stdout.flush()
+        os._exit(status)
     return status
 
 

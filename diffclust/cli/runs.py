@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from diffclust.cli.options import Fit
 from diffclust.data import Collection
 from diffclust.data.source import is_name
 from diffclust.estimate.measure import peak_bytes
-from diffclust.image_source import Images, ImageSource
+from diffclust.image_source import checksum
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
@@ -602,17 +601,3 @@ def remove_staged(out: Path) -> None:
     """
     for left in out.parent.glob(f".{glob.escape(out.name)}.????????.*"):
         shutil.rmtree(left, ignore_errors=True)
-
-
-def checksum(samples: Images) -> int:
-    """The CRC-32 of samples.
-
-    Args:
-        samples: Images or another array.
-
-    Returns:
-        The checksum.
-    """
-    if isinstance(samples, ImageSource):
-        return samples.checksum()
-    return zlib.crc32(np.ascontiguousarray(samples).data)

@@ -19,7 +19,6 @@ from diffclust.cli.runs import (
     OF_RECORDINGS,
     OF_TPS,
     SavedRun,
-    checksum,
     file_names,
     read_run,
     summary_of,
@@ -40,7 +39,7 @@ from diffclust.data import (
 from diffclust.data.dataset import encode_labels
 from diffclust.data.source import is_name
 from diffclust.data.stream import open_stream, outgrows_memory
-from diffclust.image_source import Images, ImageSource
+from diffclust.image_source import Images, ImageSource, checksum
 from diffclust.masks import mask_size, mask_weights
 from diffclust.methods import plural
 from diffclust.models import AbstractModel, Result

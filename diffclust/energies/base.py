@@ -183,7 +183,8 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return jnp.zeros((0,), dtype=params.dtype)
 
     def unaligned(self, sample: PyTree, clusters: Clusters) -> Float[Array, " clusters"]:
-        return jax.vmap(self.between, in_axes=(None, 0))(sample, clusters.prototype)
+        none = jnp.zeros((self.num_params,), clusters.dtype)
+        return jax.vmap(self.bind(sample), in_axes=(None, None, 0))(none, sample, clusters)
 
     def coarser(self, sample: PyTree, factor: int, *, sigma: float | None = None) -> PyTree:
         """The sample itself, at its only level."""

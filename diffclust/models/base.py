@@ -15,8 +15,9 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
 from diffclust._random import checked_key
-from diffclust.image_source import Images
+from diffclust.image_source import Images, checksum
 from diffclust.methods import Method, Words, method_of, plural
+from diffclust.models.identity import identity_of, types_of
 from diffclust.models.selection import Selection
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, default_chunk_size
@@ -415,7 +416,14 @@ class AbstractModel(AbstractSettings):
                 return model.assign(outcome, model.preprocess(rest)[0], callback=shown)
 
             stages = (model.preprocess, selection.select, *model.compose(description, start))
-            outcome = run(stages, data, key, callback=shown, snapshots=snapshots)
+            about = {}
+            if snapshots is not None:
+                about = identity_of(model) | {
+                    "samples": given.checksum(),
+                    "weights": None if weight is None else given.checksum(weight),
+                    "start": [checksum(leaf) for leaf in jax.tree.leaves(start)[1:]],
+                }
+            outcome = run(stages, data, key, callback=shown, snapshots=snapshots, about=about)
             outcome = selection.completed(model.finished(outcome), assign, model.nonconformity)
             outcome = dataclasses.replace(outcome, figures={**tried, **outcome.figures})
         warn_if_risen(outcome)
@@ -552,13 +560,6 @@ class AbstractModel(AbstractSettings):
         Raises:
             ValueError: If the model moves prototypes instead of samples.
         """
-
-
-def types_of(part: eqx.Module) -> str:
-    """The type of a module, followed by those of its submodules in brackets."""
-    fields = (getattr(part, field.name) for field in dataclasses.fields(part))
-    inner = ", ".join(types_of(each) for each in fields if isinstance(each, eqx.Module))
-    return f"{type(part).__name__}({inner})" if inner else type(part).__name__
 
 
 def shape_of(sample: PyTree) -> tuple[Any, ...]:

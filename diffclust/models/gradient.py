@@ -151,6 +151,12 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
                 '"turn"'
             )
         self.energy()
+        named = {f.name: f.default for f in dataclasses.fields(self)}.get("transforms", "")
+        if self._own_transforms is not None and self.transforms not in ("", named):
+            raise ValueError(
+                f"transforms are those of own_objective, not {self.transforms!r}; leave transforms "
+                "out, or give own_objective without its own"
+            )
         if self.own_objective is not None and self.training.shortlist is not None:
             raise ValueError(
                 "a short list is judged by the method's own objective; leave out "

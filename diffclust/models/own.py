@@ -30,7 +30,7 @@ from diffclust.models.trained import AbstractTrainedModel
 from diffclust.parallel import Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers import GradientEM, GradientPlan, Lloyd, LloydPlan, Outcome
+from diffclust.solvers import GradientEM, GradientPlan, Lloyd, LloydPlan, Outcome, Stages, Start
 from diffclust.types import Key
 
 
@@ -89,6 +89,12 @@ class AbstractOwnModel(AbstractImageModel):
             _validation.not_blank(samples)
         return samples
 
+    def compose(self, description: Description, start: Start) -> Stages:
+        """The stages of the solver, whose energy is checked first."""
+        learned = jax.eval_shape(lambda: self.template(description.sample))
+        _check_shapes(self.solver().energy, learned, description.sample)
+        return super().compose(description, start)
+
     def working_copies(self, description: Description) -> int:
         """The aligner's, plus one per cluster: an energy may compare a sample with all."""
         return self.num_clusters + super().working_copies(description)
@@ -102,6 +108,41 @@ class AbstractOwnModel(AbstractImageModel):
                 "images, see diffclust.models.warped_prototypes"
             )
         return map_in_chunks(energy.aligned, outcome.chunk_size, params, samples)
+
+
+def _check_shapes(energy: AbstractPairEnergy, learned: Learned, sample: PyTree) -> None:
+    """Refuses an energy that does not return one number for a sample and a cluster.
+
+    Args:
+        energy: The energy.
+        learned: Everything that is learned, with any values.
+        sample: Shape and dtype of one sample.
+
+    Raises:
+        ValueError: With what it returned.
+    """
+    clusters, name = learned.clusters, type(energy).__name__
+    params = jnp.zeros((energy.num_params,), clusters.dtype)
+
+    def found(sample: PyTree, clusters: Clusters) -> tuple[Any, ...]:
+        unaligned = energy.unaligned(sample, clusters)
+        if not energy.num_params:
+            return (unaligned,)
+        one = jax.tree.map(lambda leaf: leaf[0], clusters)
+        return unaligned, energy.bind(sample)(params, sample, one)
+
+    wanted = (
+        ("unaligned", (len(clusters),), "one number per cluster"),
+        ("bind", (), "one number for a sample and a cluster"),
+    )
+    values = eqx.filter_eval_shape(found, sample, clusters)
+    for value, (method, shape, words) in zip(values, wanted, strict=False):
+        if getattr(value, "shape", None) != shape or value.dtype.kind != "f":
+            given = f"{value.dtype} of shape {value.shape}" if hasattr(value, "dtype") else value
+            raise ValueError(
+                f"{method} of {name} must return a floating array of shape {shape}, {words}, and "
+                f"returned {given}"
+            )
 
 
 class Clustering(AbstractOwnModel, AbstractPrototypeModel):

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from diffclust.image_source import ImageSource
+from diffclust.image_source import ImageSource, checksum
 from diffclust.parallel.chunks import (
     Batch,
     Chunks,
@@ -37,7 +37,13 @@ from diffclust.parallel.mesh import (
     replicate,
     sharded,
 )
-from diffclust.parallel.processes import own_rows, own_share, row_counts, take_rows
+from diffclust.parallel.processes import (
+    allgather_objects,
+    own_rows,
+    own_share,
+    row_counts,
+    take_rows,
+)
 
 
 class PerSample(eqx.Module):
@@ -198,6 +204,22 @@ class Data(Distributed):
     def streamed(self) -> bool:
         """Whether samples are read as they are needed."""
         return any(isinstance(leaf, ImageSource) for leaf in jax.tree.leaves(self.samples))
+
+    def checksum(self, rows: PyTree = None) -> int:
+        """Computes the CRC-32 of rows of all processes, one after the other; all must ask.
+
+        Args:
+            rows: Arrays of this process's rows; None for its samples.
+
+        Returns:
+            The checksum, the same however many processes share the rows.
+        """
+        value = 0
+        for leaf in jax.tree.leaves(self.samples if rows is None else rows):
+            for number in range(len(self.counts)):
+                own = checksum(leaf, value)
+                value = allgather_objects(own)[number] if len(self.counts) > 1 else own
+        return value
 
     @property
     def description(self) -> Description:

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from diffclust.image_source import checksum
 from diffclust.review.edits import Labelling, Review, parse_edit, to_json
-from diffclust.storage.arrays import checksum
 from diffclust.storage.snapshots import lock_file
 from diffclust.storage.staging import staged_file
 

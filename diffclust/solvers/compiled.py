@@ -151,7 +151,9 @@ def compiled_lloyd(
             kept = eqx.tree_at(lambda r: r.risen, before, run.risen)
             run = jax.tree.map(functools.partial(jnp.where, risen), kept, run)
         # A refilled cluster may cost more at first.
-        return state, memory, run, ~jnp.any(empty)
+        after = state, memory, run, ~jnp.any(empty)
+        # Parts in double precision must not change the type of the carry.
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, carry)
 
     none = jnp.zeros((), dtype=jnp.int32)
     assigned = memory.cluster[:, 0], jnp.asarray(jnp.inf, batch.weight.dtype), none, none > 0

@@ -151,7 +151,7 @@ Stages = tuple[ClosedForm | AbstractProblem | Callable[[Mapping], AbstractProble
 """The parts of a fit: closed forms in order, then a problem, or a function that makes a problem
 from their results."""
 
-STATE_FORMAT = 9
+STATE_FORMAT = 10
 """Version of the snapshot format, which is recorded in their folder; to be increased when their
 trees or positions change."""
 
@@ -163,6 +163,7 @@ def run(
     *,
     callback: Callback = ignore,
     snapshots: Snapshots | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Runs a fit, from the beginning or from its last snapshot.
 
@@ -175,14 +176,18 @@ def run(
         key: Random key.
         callback: Called with the progress; an exception that it raises ends the fit.
         snapshots: Where states are saved and found, or None.
+        about: What tells this fit from others, in types that JSON can hold: the model, checksums of
+            the samples. It is saved with each state.
 
     Returns:
         The outcome; its extras include the results of the closed forms.
 
     Raises:
         FitError: If the fit breaks down.
+        ValueError: If the snapshots are of another fit.
     """
     start, key = time.perf_counter(), checked_key(key)
+    identity = {**(about or {}), "key": np.asarray(jax.random.key_data(key)).ravel().tolist()}
     forget_programs()
     results: dict[str, np.ndarray] = {}
     *closed_forms, last = stages
@@ -191,7 +196,7 @@ def run(
         results.update(arrays)
     make = cast(Callable[..., AbstractProblem], last)
     problem = last if isinstance(last, AbstractProblem) else make(results)
-    restored = None if snapshots is None else _restored(problem, data, snapshots, key)
+    restored = None if snapshots is None else _restored(problem, data, snapshots, identity)
     # A list from which each step takes the state, so that no reference here keeps its memory alive.
     state = [problem.init(data, key) if restored is None else restored[0]]
     if restored is not None:
@@ -206,12 +211,41 @@ def run(
                 raise
             raise FitError(f"{error}. The last good state is {saved}") from error
         if snapshots is not None:
-            about = {"seconds": time.perf_counter() - start, "position": state[0].position}
-            about["key"] = _numbers_of(key)
-            snapshots.save(functools.partial(_canonical, data, state[0].arrays, about))
+            place = {"seconds": time.perf_counter() - start, "position": state[0].position}
+            place["fit"] = identity
+            snapshots.save(functools.partial(_canonical, data, state[0].arrays, place))
     outcome = problem.outcome(data, state.pop(), callback)
     extras, seconds = {**results, **outcome.extras}, time.perf_counter() - start
     return dataclasses.replace(outcome, extras=extras, seconds=seconds)
+
+
+class OtherFitError(ValueError):
+    """A state is of another fit."""
+
+
+def difference(name: str, was: Any, value: Any) -> str:
+    """Describes in a few words how a fit differs from the one whose state was saved.
+
+    Args:
+        name: What differs.
+        was: Its value in that fit.
+        value: Its value in this one.
+
+    Returns:
+        The end of a sentence about that fit.
+    """
+    # Of these only checksums are known.
+    if name in ("samples", "weights"):
+        return f"is of other {name}"
+    if name in ("start", "key"):
+        return f"began with another {name}"
+    if isinstance(was, dict) and isinstance(value, dict):
+        others = [key for key in sorted({*was, *value}) if was.get(key) != value.get(key)]
+        return "had " + ", ".join(
+            f"{key} {was.get(key)!r}, not {value.get(key)!r}" if key != "mask" else "another mask"
+            for key in others
+        )
+    return f"had {name} {was!r}, not {value!r}"
 
 
 def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTree, dict[str, Any]]:
@@ -219,27 +253,22 @@ def _canonical(data: Data, arrays: PyTree, about: dict[str, Any]) -> tuple[PyTre
 
 
 def _restored(
-    problem: AbstractProblem, data: Data, snapshots: Snapshots, key: Key
+    problem: AbstractProblem, data: Data, snapshots: Snapshots, identity: Mapping[str, Any]
 ) -> tuple[State, float] | None:
     """The state that was last saved, and the time it took to get there."""
     description = data.description  # all processes must ask; the template is made by one alone
 
     def template(about: dict[str, Any]) -> PyTree:
+        for name, was in about.get("fit", {}).items():
+            if was != identity.get(name):
+                raise OtherFitError(difference(name, was, identity.get(name)))
         return problem.template(description, _tuples(about["position"]))
 
     latest = snapshots.latest(template)
     if latest is None:
         return None
     arrays, about = latest
-    if about.get("key", _numbers_of(key)) != _numbers_of(key):
-        raise ValueError(
-            "the snapshots are of a fit with another key; give that key, or another folder"
-        )
     return State(data.placed(arrays), _tuples(about["position"])), float(about["seconds"])
-
-
-def _numbers_of(key: Key) -> list[int]:
-    return np.asarray(jax.random.key_data(key)).ravel().tolist()
 
 
 def _tuples(value: Any) -> Any:

@@ -1,6 +1,5 @@
-"""Arrays of a tree by name, and their checksums: what saved models and snapshots share."""
+"""Arrays of a tree by name: what saved models and snapshots share."""
 
-import zlib
 from typing import Any
 
 import jax
@@ -31,18 +30,6 @@ def leaf_name(path: tuple[Any, ...]) -> str:
         The keys with dots between them.
     """
     return jax.tree_util.keystr(path, simple=True, separator=".")
-
-
-def checksum(array: np.ndarray) -> int:
-    """The CRC-32 of an array's bytes.
-
-    Args:
-        array: The array.
-
-    Returns:
-        A number of 32 bits.
-    """
-    return zlib.crc32(np.ascontiguousarray(array).tobytes())
 
 
 def like_leaf(leaf: Any, array: np.ndarray) -> Any:

@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,13 +12,15 @@ import numpy as np
 from diffclust._signals import signals_deferred
 from diffclust._validation import reason_of
 from diffclust._version import __version__
+from diffclust.image_source import checksum
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
-from diffclust.models.base import AbstractSettings, shape_of
+from diffclust.models.base import shape_of
+from diffclust.models.identity import composition_values, own_settings, parts_outside_files
 from diffclust.models.images import AbstractImageModel
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
-from diffclust.storage.arrays import checksum, leaf_name, named_leaves
+from diffclust.storage.arrays import leaf_name, named_leaves
 from diffclust.storage.orbax_errors import save_reason, silence_orbax
 from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
 
@@ -119,11 +119,11 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
             "the one that was fitted"
         )
     stored = description.get("composed", {})  # earlier versions did not write it
-    given = {} if like is None else _composition_values(like)
-    for name in [name for name in stored if name in given and stored[name] != given[name]]:
+    given = {} if like is None else composition_values(like)
+    for name in [name for name in stored if stored[name] != given.get(name)]:
         raise ValueError(
             f"the model in {str(folder)!r} has {name} {stored[name]!r}, and like= has "
-            f"{given[name]!r}; give the one that was fitted"
+            f"{given.get(name)!r}; give the one that was fitted"
         )
     _check_sample(folder, description, sample)
     try:
@@ -202,15 +202,15 @@ def _damage_error(folder: Path, error: Exception) -> ValueError:
 def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     outcome, model = result.outcome, result.model
     named = MODELS.get(model.method) is type(model) and not any(
-        getattr(model, name) is not None for name in _parts(model)
+        getattr(model, name) is not None for name in parts_outside_files(model)
     )
     return {
         "format": FORMAT,
         "diffclust": __version__,
         "method": model.method,
-        "settings": model.settings() if named else _own_settings(model),
+        "settings": model.settings() if named else own_settings(model),
         "composition": "" if named else model.composition,
-        "composed": {} if named else _composition_values(model),
+        "composed": {} if named else composition_values(model),
         "sample_shape": list(result.sample_shape),
         "is_tree": not hasattr(result.prototypes, "shape"),
         "given_shape": None if result.given_shape is None else list(result.given_shape),
@@ -224,50 +224,6 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             for name, a in arrays.items()
         },
     }
-
-
-def _parts(model: AbstractModel) -> list[str]:
-    """The fields that a file cannot hold: compositions, optimisers."""
-    return [f.name for f in dataclasses.fields(model) if not f.metadata.get("in_files", True)]
-
-
-def _own_settings(model: AbstractModel) -> dict[str, Any]:
-    """The settings of a user's own model that a file can hold."""
-    names = {field.name for field in dataclasses.fields(model)} - {*_parts(model)}
-    return {name: v for name in sorted(names) if _is_plain(v := getattr(model, name))}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _composition_values(model: AbstractModel) -> dict[str, Any]:
-    """The numbers, words and array checksums of a user's own model, by name."""
-    parts = _parts(model)
-
-    def of(part: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if isinstance(part, eqx.Module) and (
-            name in parts or not isinstance(part, AbstractSettings)
-        ):
-            for field in dataclasses.fields(part):
-                yield from of(getattr(part, field.name), f"{name}.{field.name}")
-        elif isinstance(part, tuple) and _is_plain(part):
-            yield name, json.loads(json.dumps(part))
-        elif isinstance(part, tuple):
-            for place, each in enumerate(part):
-                yield from of(each, f"{name}.{place}")
-        elif eqx.is_array(part) or isinstance(part, float | np.ndarray):
-            # In single precision, whatever the process that writes or reads has.
-            array = np.asarray(part, np.float32)
-            yield name, float(array.item()) if array.size == 1 else checksum(array)
-        elif isinstance(part, bool | int | str):
-            yield name, part
-
-    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    modules = [item for item in fields.items() if isinstance(item[1], eqx.Module)]
-    return dict(pair for name, part in modules for pair in of(part, name))
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:

@@ -6,8 +6,9 @@ import functools
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 try:
@@ -22,6 +23,7 @@ from jaxtyping import PyTree
 
 from diffclust._renamed import renamed_keywords
 from diffclust._signals import signals_deferred
+from diffclust.image_source import checksum
 from diffclust.parallel.mesh import data_mesh
 from diffclust.parallel.processes import (
     allgather_objects,
@@ -29,9 +31,9 @@ from diffclust.parallel.processes import (
     raise_everywhere,
     saving_alone,
 )
-from diffclust.solvers.driver import STATE_FORMAT
+from diffclust.solvers.driver import STATE_FORMAT, OtherFitError, difference
 from diffclust.solvers.result import FitError
-from diffclust.storage.arrays import checksum, leaf_name, like_leaf, named_leaves
+from diffclust.storage.arrays import leaf_name, like_leaf, named_leaves
 from diffclust.storage.orbax_errors import save_reason, silence_orbax
 from diffclust.storage.staging import read_object, refuse_patterns, staged_file
 
@@ -110,7 +112,7 @@ class SnapshotFolder:
         self,
         path: str | Path,
         *,
-        run: dict[str, Any],
+        run: Mapping[str, Any] = MappingProxyType({}),
         every: float = 60.0,
         max_to_keep: int = 2,
         log: Callable[[str], None] | None = None,
@@ -120,8 +122,9 @@ class SnapshotFolder:
 
         Args:
             path: The folder.
-            run: What tells this fit from others, in types that JSON can hold: method, settings,
-                seed, source. Snapshots of another fit are refused.
+            run: What tells this fit from others, in types that JSON can hold, such as the source of
+                the samples; a folder of another one is refused at once. Snapshots of another model,
+                other settings, samples, weights or another key are refused by `fit` in any case.
             every: Least seconds between two snapshots; 0 saves every state that there is.
             max_to_keep: How many snapshots are kept.
             log: Called with a line that says from which snapshot the fit goes on, and with one
@@ -151,7 +154,9 @@ class SnapshotFolder:
                 stack.enter_context(locked(self._path))
             else:
                 stack.push(lock)
-            self._claim({"format": STATE_FORMAT, "run": json.loads(json.dumps(run, default=str))})
+            self._claim(
+                {"format": STATE_FORMAT, "run": json.loads(json.dumps(dict(run), default=str))}
+            )
             self._states, self._max_to_keep = self._path / "states", max_to_keep
             self._states.mkdir(exist_ok=True)
             self._lock = stack.pop_all()
@@ -196,7 +201,7 @@ class SnapshotFolder:
             was = stored["run"].get(name)
             if was != value:
                 raise ValueError(
-                    f"the interrupted run in {str(self._path)!r} {_difference(name, was, value)}; "
+                    f"the interrupted run in {str(self._path)!r} {difference(name, was, value)}; "
                     "ask for the same to go on, or remove that folder to start anew"
                 )
 
@@ -289,7 +294,7 @@ class SnapshotFolder:
             The arrays and what was saved about them; None where nothing was.
 
         Raises:
-            ValueError: If none of the snapshots can be read.
+            ValueError: If none of the snapshots can be read, or they are of another fit.
         """
         if self._is_empty:
             return None
@@ -299,6 +304,10 @@ class SnapshotFolder:
             place = f"snapshot {number} in {str(self._path)!r}"
             try:
                 state = self._read(number, like)
+            except OtherFitError as error:
+                raise OtherFitError(
+                    f"{place} {error}; ask for the same to go on, or give another folder"
+                ) from None
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
                 message = f"{place} cannot be read ({save_reason(error)}); the one before is taken"
@@ -399,17 +408,3 @@ class SharedSnapshots:
     def last(self) -> str | None:
         """Names the newest snapshot in words; None in all processes but 0."""
         return None if self._folder is None else self._folder.last()
-
-
-def _difference(name: str, was: Any, value: Any) -> str:
-    """Describes how a run differs from the one that was interrupted, in a few words."""
-    # Of these a run knows checksums alone.
-    if name in ("samples", "weights", "start"):
-        return "began with another start" if name == "start" else f"is of other {name}"
-    if isinstance(was, dict) and isinstance(value, dict):
-        others = [key for key in sorted({*was, *value}) if was.get(key) != value.get(key)]
-        return "had " + ", ".join(
-            f"{key} {was.get(key)!r}, not {value.get(key)!r}" if key != "mask" else "another mask"
-            for key in others
-        )
-    return f"had {name} {was!r}, not {value!r}"

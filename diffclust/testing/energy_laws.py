@@ -1,5 +1,6 @@
 """What must hold for an energy of a sample and a cluster."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -20,6 +21,7 @@ def check_energy(
     key: Key,
     draw: Callable[[Key], PyTree] | None = None,
     draw_prototype: Callable[[Key], PyTree] | None = None,
+    draw_predictor: Callable[[Key], PyTree] | None = None,
     clusters: int = 3,
     scale: float = 0.3,
 ) -> None:
@@ -39,6 +41,8 @@ def check_energy(
         key: Random key.
         draw: Draws one sample; smooth images where it is not given.
         draw_prototype: Draws one prototype; samples where it is not given.
+        draw_predictor: Draws what else is learned for one cluster, if the energy uses it; None
+            where it is not given.
         clusters: Number of clusters.
         scale: Standard deviation of the params that are drawn.
 
@@ -55,7 +59,8 @@ def check_energy(
     drawn = (scale * rng.normal(size=(2, energy.num_params))).astype(dtype)
     weights = rng.uniform(0.5, 2.0, (clusters, energy.num_penalties)).astype(dtype)
     drawn, weights = jax.device_put((drawn, weights))
-    case = _Case(energy, Clusters(prototypes, weights))
+    predictor = None if draw_predictor is None else stacked([draw_predictor(k) for k in keys[2:]])
+    case = _Case(energy, Clusters(prototypes, weights, predictor))
     case.check_penalties(drawn, samples[0])
     case.check_identity(samples)
     case.check_bound(drawn, samples)
@@ -78,7 +83,8 @@ class _Case(eqx.Module):
     @property
     def free(self) -> Clusters:
         """The clusters without weights of penalties."""
-        return Clusters(self.clusters.prototype, jnp.zeros_like(self.clusters.penalty))
+        blank = jnp.zeros_like(self.clusters.penalty)
+        return dataclasses.replace(self.clusters, penalty=blank)
 
     def energies(
         self, params: Params, sample: PyTree, clusters: Clusters, scale: float = 1.0
@@ -157,7 +163,8 @@ class _Case(eqx.Module):
         @eqx.filter_grad
         def slope(given: tuple[Params, PyTree, PyTree]) -> Array:
             moved, sample, prototype = given
-            return self.energy.bind(sample)(moved, sample, Clusters(prototype, cluster.penalty))
+            own = dataclasses.replace(cluster, prototype=prototype)
+            return self.energy.bind(sample)(moved, sample, own)
 
         exemplar = self.energy.exemplar(cluster.prototype)
         for where, moved, of in (

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from diffclust.analysis import SIGNIFICANCE, conformal_p_values, p_values
-from diffclust.models import KMeans, ProjectedScatteringSpectralClustering
+from diffclust.models import (
+    DTIKMeans,
+    KMeans,
+    ProjectedScatteringSpectralClustering,
+    Training,
+)
 from diffclust.solvers import Assignment
 from diffclust.storage import load, save
 from tests.registry import blobs
@@ -87,3 +92,10 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
     if affinity == "graph":
         assert shares[0] < 0.4
         assert shares[1] == 1.0
+
+
+def test_networks_conform_to_the_samples_that_they_were_trained_on(key: jax.Array) -> None:
+    images = blobs(30)
+    model = DTIKMeans(2, transforms="aff", training=Training(max_steps=10))
+    result = model.fit(images[:20], key=key)
+    assert conformal_p_values(result, result.predict(images[20:])) is None

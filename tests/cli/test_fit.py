@@ -249,6 +249,36 @@ def test_an_interruption_waits_for_the_import_of_jax(number: signal.Signals) -> 
     assert passed == ["imported"]
 
 
+@pytest.mark.parametrize(
+    ("number", "status"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow)]
+)
+def test_an_interruption_ends_the_process_while_programs_compile(number: str, status: int) -> None:
+    """XLA's threads, which nothing interrupts, crashed about half of such processes."""
+    script = f"""
+import signal, sys, threading, time, jax
+from diffclust.cli import entry
+def long(x):
+    for step in range(3000):
+        x = jax.numpy.sort(x + step)
+    return x
+def command(options):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    lowered = jax.jit(long).lower(jax.numpy.ones(99))
+    threading.Thread(target=lowered.compile).start()
+    time.sleep(0.5)
+    signal.raise_signal(signal.{number})
+entry._command = lambda options: command
+sys.argv = ["diffclust", "fit", "x.npy", "-k", "2", "--out", "run"]
+print("written")
+sys.exit(entry.main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout) == (status, "written\n")
+    assert done.stderr.startswith("error: ")
+
+
 def test_options_reach_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODELS["di-kmeans"], "aligner", quick_aligner)
     status, _, err = run(

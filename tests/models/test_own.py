@@ -4,8 +4,9 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -30,6 +31,7 @@ from diffclust.metrics import adjusted_rand_index
 from diffclust.models import (
     Clustering,
     DTIKMeans,
+    GradientClustering,
     KMeans,
     Result,
     ScatteringKMeans,
@@ -41,7 +43,13 @@ from diffclust.models.images import restored
 from diffclust.models.settings import Register
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import save_prototypes
-from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
+from diffclust.prototypes import (
+    AbstractPrototypeFamily,
+    Clusters,
+    Learned,
+    MeanImages,
+    UnitNormImages,
+)
 from diffclust.report import write_report
 from diffclust.report.series import SeriesRenderer
 from diffclust.solvers import (
@@ -58,6 +66,7 @@ from diffclust.solvers import (
     run,
 )
 from diffclust.storage import SnapshotFolder
+from diffclust.testing import check_energy
 from diffclust.transforms import (
     AbstractTransform,
     Affine,
@@ -67,6 +76,7 @@ from diffclust.transforms import (
     compose,
     params_grid,
 )
+from diffclust.types import Key
 from tests.registry import blobs
 from tests.solvers.test_compiled import shapes_and_solver
 
@@ -435,6 +445,98 @@ def test_a_model_is_loaded_like_the_one_that_was_fitted(key: jax.Array, tmp_path
     same(load(tmp_path / "model", like=model(0.5, 2)), model(0.5).fit(images, key=key))
     with pytest.raises(ValueError, match=r"lloyd.reduction.temperature 0.5, and like= has 0.25"):
         load(tmp_path / "model", like=model(0.25))
+
+
+class Featured(AbstractUnalignedEnergy):
+    """Squared distances of features of images."""
+
+    features: Callable[[Array], Array]
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((self.features(sample) - self.features(prototype)) ** 2)
+
+
+def test_a_model_with_other_transforms_or_features_is_not_the_one_that_was_fitted(
+    key: jax.Array, tmp_path: Path
+) -> None:
+    images = blobs(12)
+
+    def model(energy: TransformedDistance | Featured) -> Clustering:
+        lloyd = Lloyd(energy, NoAlignment(), MeanImages())
+        penalties = (0.0,) * energy.num_penalties
+        return Clustering(K, lloyd, split_merge=False, penalties=penalties)
+
+    def moved(*parts: Any) -> Clustering:
+        return model(TransformedDistance(compose(*parts)))
+
+    def featured(features: Callable[[Array], Array]) -> Clustering:
+        return model(Featured(features))
+
+    save(tmp_path / "moved", moved(Translation(), Affine()).fit(images, key=key))
+    load(tmp_path / "moved", like=moved(Translation(), Affine()))
+    for other in ((Translation(), Rotation()), (Translation(),), (Affine(), Translation())):
+        with pytest.raises(ValueError, match="give the one that was fitted"):
+            load(tmp_path / "moved", like=moved(*other))
+    save(tmp_path / "featured", featured(jnp.square).fit(images, key=key))
+    load(tmp_path / "featured", like=featured(jnp.square))
+    with pytest.raises(ValueError, match="energy.features 'square', and like= has 'tanh'"):
+        load(tmp_path / "featured", like=featured(jnp.tanh))
+
+
+class BoundAnew(AbstractUnalignedEnergy):
+    """An energy that says in `bind` alone how a cluster's own weight counts."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((sample - prototype) ** 2)
+
+    def bind(self, sample: Array, *, scale: float = 1.0) -> Callable[..., Array]:
+        def energy(params: Array, sample: Array, cluster: Clusters) -> Array:
+            weight = jnp.exp(cluster.predictor)
+            return scale * weight * self.between(sample, cluster.prototype)
+
+        return energy
+
+
+def test_an_unaligned_energy_is_the_one_that_is_bound(key: jax.Array) -> None:
+    def draw(key: Key) -> Array:
+        return jax.random.normal(key, (3,))
+
+    check_energy(BoundAnew(), key=key, draw=draw, draw_predictor=lambda k: jax.random.normal(k, ()))
+    clusters = Clusters(jnp.ones((2, 3)), jnp.zeros((2, 0)), jnp.log(jnp.array([1.0, 4.0])))
+    np.testing.assert_allclose(BoundAnew().unaligned(jnp.zeros(3), clusters), [3.0, 12.0])
+
+
+class Wrong(AbstractUnalignedEnergy):
+    """An energy that returns a number for each value, or whole numbers."""
+
+    whole: bool = eqx.field(static=True, default=False)
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((sample - prototype) ** 2)
+
+    def unaligned(self, sample: Array, clusters: Clusters) -> Array:
+        if self.whole:
+            return jnp.sum(clusters.prototype > sample[None], axis=1)
+        return (clusters.prototype - sample[None]) ** 2
+
+
+@pytest.mark.parametrize(
+    ("whole", "given"), [(False, r"float32 of shape \(2, 3\)"), (True, r"int32 of shape \(2,\)")]
+)
+def test_an_energy_that_is_no_number_is_refused(whole: bool, given: str, key: jax.Array) -> None:
+    samples = np.random.default_rng(0).random((12, 3), np.float32)
+    lloyd = Lloyd(Wrong(whole), NoAlignment(), MeanImages())
+    gradient = GradientEM(Wrong(whole), NoAlignment(candidates=2), HardMinimum())
+    message = rf"unaligned of Wrong must return a floating array of shape \(2,\), .*{given}"
+    for model in (Clustering(2, lloyd), GradientClustering(2, gradient)):
+        with pytest.raises(ValueError, match=message):
+            model.fit(samples, key=key)
+
+
+def test_samples_may_be_nested_lists(key: jax.Array) -> None:
+    samples = [[float(n % 2), 0.01 * n] for n in range(12)]
+    lists, array = (plain().fit(each, key=key) for each in (samples, np.asarray(samples)))
+    np.testing.assert_array_equal(lists.assignments, array.assignments)
 
 
 def test_penalties_must_be_the_energys() -> None:

@@ -100,3 +100,10 @@ def test_transforms_of_one_s_own_move_prototypes(key: jax.Array, tmp_path: Path)
 def test_a_short_list_is_refused() -> None:
     with pytest.raises(ValueError, match="shortlist=2"):
         DTIKMeans(3, training=Training(shortlist=2), own_objective=OWN)
+
+
+def test_transforms_of_an_objective_and_of_the_model_are_not_both_given() -> None:
+    objective = dataclasses.replace(OWN, transforms=(Affine(),))
+    DTIKMeans(2, own_objective=objective)
+    with pytest.raises(ValueError, match="transforms are those of own_objective, not 'aff'"):
+        DTIKMeans(2, transforms="aff", own_objective=objective)

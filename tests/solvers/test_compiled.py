@@ -290,3 +290,17 @@ def test_a_heavy_sample_is_worse_than_a_light_one_that_is_farther():
     batch = Batch(jnp.zeros((3, 1)), jnp.asarray([1.0, 2.0, 1.0]))
     worst = _worst(jnp.asarray([5.0, 4.0, 1.0]), batch, jnp.asarray([True, False, True]))
     assert np.asarray(worst)[[0, 2]].tolist() == [1, 0]
+
+
+def test_parts_in_double_precision_do_not_change_the_type_of_single_samples() -> None:
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(N, 4, 5, 1)).astype(np.float32)
+    with jax.enable_x64(True):
+        reduction = Entropic(jnp.float64(0.5))
+        solver = Lloyd(
+            TransformedDistance(Identity()), NoAlignment(candidates=K), MeanImages(), reduction
+        )
+        batch = Batch(jnp.asarray(samples), jnp.ones(N, np.float32))
+        run = compiled_lloyd(solver, batch, jax.random.key(0), num_clusters=K)
+    assert np.isfinite(run.loss)
+    assert run.learned.clusters.prototype.dtype == np.float32

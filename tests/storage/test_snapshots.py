@@ -25,10 +25,11 @@ import orbax.checkpoint
 import pytest
 
 import diffclust
-from diffclust.alignment import Descent, Stage
+from diffclust.alignment import Descent, NoAlignment, Stage
 from diffclust.cli import main, samples
 from diffclust.energies import TransformedDistance
 from diffclust.models import (
+    Clustering,
     DeformationInvariantSpectralClustering,
     KMeans,
     ProjectedScatteringSpectralClustering,
@@ -38,7 +39,7 @@ from diffclust.models import (
 )
 from diffclust.parallel import Data, data_mesh
 from diffclust.progress_bar import ProgressBar
-from diffclust.prototypes import Clusters, Learned, UnitNormImages
+from diffclust.prototypes import Clusters, Learned, MeanImages, UnitNormImages
 from diffclust.solvers import (
     Assignment,
     FitStage,
@@ -56,7 +57,7 @@ from diffclust.solvers import (
 )
 from diffclust.solvers.driver import STATE_FORMAT
 from diffclust.storage.snapshots import SnapshotFolder
-from diffclust.transforms import Affine
+from diffclust.transforms import Affine, Identity
 from tests.fits import fit_prototypes
 
 ROOT = Path(__file__).parents[2]
@@ -363,10 +364,37 @@ def test_states_of_a_fit_by_another_key_are_refused(tmp_path: Path) -> None:
     images, model = np.random.default_rng(0).random((12, 4, 4), np.float32), KMeans(2)
     with SnapshotFolder(tmp_path, run={}, every=0.0) as folder:
         first = model.fit(images, key=jax.random.key(0), snapshots=folder)
-        with pytest.raises(ValueError, match="another key; give that key"):
+        with pytest.raises(
+            ValueError, match="snapshot .* began with another key; ask for the same"
+        ):
             model.fit(images, key=jax.random.key(1), snapshots=folder)
         again = model.fit(images, key=jax.random.key(0), snapshots=folder)
     np.testing.assert_array_equal(again.assignments, first.assignments)
+
+
+def test_states_of_a_fit_of_other_samples_or_settings_are_refused(tmp_path: Path) -> None:
+    images, key = np.random.default_rng(0).random((12, 4, 4), np.float32), jax.random.key(0)
+
+    def fit(kind: type[Any] = KMeans, /, given: Any = images, **arguments: Any) -> Any:
+        settings = {n: arguments.pop(n) for n in ("tolerance", "lloyd") if n in arguments}
+        model = kind(2, split_merge=False, **settings)
+        with SnapshotFolder(tmp_path, every=0.0) as folder:
+            return model.fit(given, key=key, snapshots=folder, **arguments)
+
+    first = fit()
+    start = np.arange(12) % 2
+    for arguments, message in (
+        ({"given": images[::-1]}, "is of other samples"),
+        ({"sample_weight": np.arange(1.0, 13.0)}, "is of other weights"),
+        ({"assignments": start}, "began with another start"),
+        ({"tolerance": 0.5}, "had tolerance 0.0, not 0.5"),
+    ):
+        with pytest.raises(ValueError, match=f"snapshot .* {message}; ask for the same"):
+            fit(**arguments)
+    np.testing.assert_array_equal(fit(chunk_size=8).assignments, first.assignments)
+    lloyd = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
+    with pytest.raises(ValueError, match="had model 'KMeans', not 'Clustering"):
+        fit(Clustering, given=images[..., None], lloyd=lloyd)
 
 
 def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
