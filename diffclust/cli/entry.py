@@ -32,7 +32,13 @@ def _choices(match: re.Match[str]) -> str:
     return f"Choose one of {', '.join(names)}"
 
 
+def _proposed(match: re.Match[str]) -> str:
+    names = dict.fromkeys(re.findall(r"--[a-z][a-z0-9-]*", match[0]))
+    return f"Perhaps you meant: {', '.join(names)}"
+
+
 _PLAIN_MESSAGES = {
+    r"Perhaps you meant: .*": _proposed,
     r"invalid literal for int\(\) with base 10: ('.*?')": r"\1 is no integer",
     r"could not convert string to float: ('.*?')": r"\1 is no number",
     r"Expected one of \(.*?\)": _choices,
@@ -140,7 +146,7 @@ def _explain(error: Exception) -> str | None:
         where = "" if name is None else f": {str(name)!r}"
         return f"{error.strerror or error}{where}"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
-        return "there is not enough memory; try a smaller --chunk-size, --limit or --size"
+        return "there is not enough memory; try a smaller --chunk-size, --limit, --size or --canvas"
     if isinstance(error, ValueError | FitError):
         return str(error)
     return None

@@ -62,9 +62,10 @@ def number(value: float, *, digits: int = 4) -> str:
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if abs(value) >= 1000:
+    rounded = float(f"{value:.{digits}g}") + 0.0  # -0.0 becomes 0.0
+    if 1000 <= abs(rounded) < 1e15:
         return integer(round(value))
-    return f"{value:#.{digits}g}".removesuffix(".").replace("-", "−")
+    return f"{rounded:#.{digits}g}".removesuffix(".").replace("-", "−")
 
 
 def integer(value: int) -> str:

@@ -520,3 +520,12 @@ def test_sides_of_canvases_do_not_depend_on_which_is_longer() -> None:
     image = blobs(40, 24, 0, matrix=0.6 * np.eye(2))[None]
     upright, lying = (own_sides(x, Frame("place")) for x in (image, image.transpose(0, 2, 1, 3)))
     np.testing.assert_allclose(upright, lying, rtol=1e-4)
+
+
+def test_where_nothing_is_drawn_the_ground_comes_back() -> None:
+    image = coloured(blobs(24, 20, 3, matrix=0.5 * np.eye(2)), (0.9, 0.2, 0.1), (0.1, 0.4, 0.7))
+    frame = Frame("upright", "colour")
+    params = find(frame, jnp.asarray(image))
+    blank = jnp.zeros(frame.shape(image.shape))
+    back = eqx.filter_jit(frame.restore)(params, blank, image.shape)
+    np.testing.assert_allclose(back, np.broadcast_to([0.1, 0.4, 0.7], image.shape), atol=0.02)

@@ -274,3 +274,14 @@ def test_the_scale_has_the_same_gradient_in_any_unit(power: int) -> None:
     wanted = scale(moving, target)
     found = scale(jnp.ldexp(moving, power), jnp.ldexp(target, power))
     np.testing.assert_allclose(jnp.ldexp(found, power), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_centroid_of_coordinates_far_from_zero_is_exact(weighted: bool) -> None:
+    points = (1e6 + np.random.default_rng(0).uniform(0, 8, (4001, 2))).astype(np.float32)
+    weight = np.linspace(1.0, 2.0, len(points)) if weighted else None
+    expected = np.average(points.astype(np.float64), axis=0, weights=weight)
+    given = None if weight is None else jnp.asarray(weight, dtype=jnp.float32)
+    # To the spacing of single precision there.
+    result = centroid(jnp.asarray(points), weight=given)
+    np.testing.assert_allclose(np.asarray(result, np.float64), expected, atol=0.04)

@@ -134,3 +134,10 @@ def test_other_numbers_of_params_are_refused(transform):
     params = jnp.zeros((transform.num_params + 1,))
     with pytest.raises(ValueError, match=f"has {transform.num_params} params, not"):
         transform(params, jnp.zeros((4, 4, 3)))
+
+
+def test_a_mirrored_map_is_undone() -> None:
+    points = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (2, 7)), dtype=jnp.float32)
+    params = jnp.asarray([-2.1, 0.3, 0.2, -0.1, 0.05, -0.1])
+    back = Affine().inverse_warp(params, Affine().warp(params, points))
+    np.testing.assert_allclose(back, points, atol=1e-5)

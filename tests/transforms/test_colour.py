@@ -84,3 +84,13 @@ def test_wrong_number_of_channels_is_refused(full: bool) -> None:
 def test_no_channels_are_refused() -> None:
     with pytest.raises(ValueError, match="num_channels must be 1 or more, not 0"):
         Colour(0)
+
+
+@pytest.mark.parametrize(("channels", "gradient"), [(1, False), (2, True)])
+def test_deformation_is_the_mean_square_of_what_is_added(channels: int, gradient: bool) -> None:
+    colour = Colour(channels, gradient=gradient)
+    params = np.random.default_rng(3).normal(size=colour.num_params).astype(np.float32)
+    gain, shift = colour.deformation(jnp.asarray(params))
+    added = eqx.filter_jit(colour)(params, jnp.zeros((60, 80, channels)))
+    np.testing.assert_allclose(shift, np.mean(np.sum(added**2, axis=2)), rtol=1e-3)
+    np.testing.assert_allclose(gain, np.sum(params[:channels] ** 2), rtol=1e-6)

@@ -102,3 +102,13 @@ def test_they_have_names() -> None:
     result = named_sequence("rot-turn-shift", channels=3, boundary="reflect")
     rot, turn = Rotation("reflect", reflection=True), Rotation("reflect")
     assert result == (rot, turn, Translation("reflect"))
+
+
+@pytest.mark.parametrize("aspect", [1.0, 1.5])
+def test_deformation_is_the_mean_square_of_displacements(aspect: float) -> None:
+    side = (np.arange(80) + 0.5) / 40 - 1
+    points = jnp.asarray(np.stack(np.meshgrid(side, side)), dtype=jnp.float32)
+    rotation, params = Rotation(aspect=aspect), jnp.asarray([0.02])
+    moved = np.asarray(rotation.warp(params, points) - points)
+    expected = np.mean(np.sum(moved**2, axis=0))
+    np.testing.assert_allclose(rotation.deformation(params)[0], expected, rtol=2e-3)

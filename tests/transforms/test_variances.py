@@ -14,6 +14,7 @@ from diffclust.transforms import (
     Affine,
     Colour,
     Morphology,
+    TimeWarp,
     bind_spatial_variance,
     compose,
 )
@@ -109,3 +110,11 @@ def test_right_rule_passes(key: jax.Array) -> None:
     with jax.enable_x64(True):
         testing.check_transform(Ruled(lambda params, v: v * (1.0 + params[0]) ** 2), key=key)
     assert jnp.zeros(()).dtype == jnp.float32
+
+
+def test_warped_time_scales_variances_by_the_square_of_what_scales_values() -> None:
+    warp, params = TimeWarp(4, preserve_norm=True), jnp.asarray([0.5, -0.3, 0.2, 0.9])
+    ones = jnp.ones((24, 1))
+    values = eqx.filter_jit(warp)(params, ones)
+    assert float(jnp.ptp(values)) > 0.3
+    np.testing.assert_allclose(moved(warp, params, ones), values**2, rtol=1e-5)
