@@ -37,7 +37,8 @@ from diffclust.data import (
     load_weights,
 )
 from diffclust.data.dataset import encode_labels
-from diffclust.data.source import is_name
+from diffclust.data.folder import load_pictures
+from diffclust.data.source import is_name, is_picture
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.image_source import Images, ImageSource, checksum
 from diffclust.masks import mask_size, mask_weights
@@ -147,6 +148,9 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             f"{needed:.1f} GiB of memory",
             file=sys.stderr,
         )
+    elif isinstance(options, Predict) and is_picture(source):
+        path = Path(source)
+        dataset = load_pictures(path.parent, [Path(path.name)], **common)
     else:
         dataset = load(source, rate=options.rate, seconds=options.seconds, **common)
     return without_blank(dataset) if options.skip_bad else dataset

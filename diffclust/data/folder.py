@@ -201,8 +201,32 @@ def load_folder(
             `skip_bad` is False), sizes differ (and `size` is None), the images would not fit into
             memory, or a setting is out of range.
     """
-    root, options = Path(path), LoadOptions(**settings)
-    files = choose_files(root, find_pictures(root), options, part=part)
+    return load_pictures(Path(path), find_pictures(Path(path)), part=part, **settings)
+
+
+def load_pictures(
+    root: Path,
+    names: list[Path],
+    *,
+    part: tuple[int, int] = (0, 1),
+    **settings: Unpack[LoadSettings],
+) -> Dataset:
+    """Load some pictures of a folder, as `load_folder` loads all of them.
+
+    Args:
+        root: The folder.
+        names: Their paths relative to it, sorted.
+        part: As for `load_folder`.
+        **settings: As for `load`.
+
+    Returns:
+        The images in the order of their paths, with labels where there are any.
+
+    Raises:
+        DataError: As for `load_folder`.
+    """
+    options = LoadOptions(**settings)
+    files = choose_files(root, names, options, part=part)
     with quiet_decoding():
         decode = functools.partial(read_picture, size=options.target)
         return files.dataset(*gather(decode, files.listing, options))

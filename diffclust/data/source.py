@@ -81,6 +81,11 @@ def is_name(source: str) -> bool:
     return source in _NAMED or source.startswith(PREFIX)
 
 
+def is_picture(source: str) -> bool:
+    """Whether a source is the file of a single picture."""
+    return Path(source).suffix.lower() in FORMATS and Path(source).is_file()
+
+
 def _is_folder(source: str | Path) -> bool:
     if not str(source):
         # As a path it would be the current folder, which an unset shell variable does not mean.

@@ -231,8 +231,7 @@ class Clusterer(ClusterMixin, BaseEstimator):
             sample_weight = _check_sample_weight(
                 sample_weight, array, dtype=array.dtype, ensure_non_negative=True
             )
-        # `RandomState` objects advance, whole numbers do not: as everywhere in scikit-learn.
-        key = jax.random.key(check_random_state(self.random_state).randint(_LARGEST_SEED))
+        key = _key(self.random_state)
         order = self._order(array)
         weight = None if sample_weight is None else sample_weight[order]
         with self._precision(array):
@@ -352,6 +351,79 @@ class Mixture(Clusterer):
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, values)
         return float(np.average(values, weights=sample_weight))
+
+
+class ModelClusterer(ClusterMixin, BaseEstimator):
+    """Any model as an estimator: a `Clustering` of one's own, or one with its own objective.
+
+    Samples are what the model takes, trees included.
+    """
+
+    labels_: np.ndarray
+    result_: Result
+
+    def __init__(self, model: AbstractModel, *, random_state: Any = None) -> None:
+        """Keeps the parameters.
+
+        Args:
+            model: The model.
+            random_state: A whole number, a `RandomState` or None.
+        """
+        self.model = model
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Clusters samples.
+
+        Args:
+            X: The samples, as `model.fit` takes them.
+            y: Not used.
+            sample_weight: Weights of the samples, or None for ones.
+
+        Returns:
+            The estimator, fitted: `labels_`, `cluster_centers_`, `inertia_`, `n_iter_` and
+            `result_`.
+
+        Raises:
+            ValueError: If an argument is not what it should be.
+        """
+        key = _key(self.random_state)
+        self.result_ = self.model.fit(X, key=key, sample_weight=sample_weight, callback=ignore)
+        self.labels_ = self.result_.assignments
+        self.cluster_centers_ = self.result_.prototypes
+        self.inertia_ = float(self.result_.loss)
+        self.n_iter_ = len(self.result_.history)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The cluster of each sample.
+
+        Args:
+            X: As in `fit`.
+
+        Returns:
+            Integers `(n_samples,)`.
+        """
+        check_is_fitted(self)
+        return self.result_.predict(X).clusters
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The opposite of the summed distances of samples: the greater the better.
+
+        Args:
+            X: As in `fit`.
+            y: Not used.
+
+        Returns:
+            A number.
+        """
+        check_is_fitted(self)
+        return -float(np.sum(self.result_.predict(X).distances))
+
+
+def _key(random_state: Any) -> jax.Array:
+    """A key; `RandomState` objects advance, whole numbers do not, as everywhere in scikit-learn."""
+    return jax.random.key(check_random_state(random_state).randint(_LARGEST_SEED))
 
 
 def _image_shape(given: Any, count: int) -> tuple[int, ...]:

@@ -465,6 +465,18 @@ def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster
     assert summary("same")["far"] <= 4
 
 
+def test_a_single_picture_is_predicted(run: Run) -> None:
+    Path("pictures").mkdir()
+    for number, image in enumerate(squares(12)):
+        Image.fromarray(image).save(f"pictures/{number:02}.png")
+    assert run("fit", "pictures", *QUICK, "--out", "run")[0] == 0
+    assert run("predict", "run", "pictures/03.png", "--out", "one")[0] == 0
+    (one,), fitted = rows("one"), rows("run")[3]
+    assert (one["path"], one["cluster"]) == ("pictures/03.png", fitted["cluster"])
+    # It is not a set that can be clustered.
+    assert run("fit", "pictures/03.png", *QUICK, "--out", "other")[0] == 2
+
+
 def test_predicting_what_was_fitted_gives_the_fit(run: Run) -> None:
     assert run("fit", "images.npz", *QUICK, "--out", "run")[0] == 0
     assert run("predict", "run", "images.npz", "--out", "again")[0] == 0

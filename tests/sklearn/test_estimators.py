@@ -4,8 +4,10 @@ import inspect
 import pickle
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris
 from sklearn.metrics import adjusted_rand_score
@@ -15,10 +17,16 @@ from sklearn.preprocessing import StandardScaler
 
 import diffclust
 from diffclust import models, sklearn
+from diffclust.alignment import NoAlignment
+from diffclust.energies import AbstractUnalignedEnergy
 from diffclust.methods import method_of
+from diffclust.models import Clustering
+from diffclust.prototypes import MeanImages
+from diffclust.sklearn import ModelClusterer
+from diffclust.solvers import Lloyd
 from tests.registry import blobs
 
-ESTIMATORS = {name: kind for name, kind in vars(sklearn).items() if hasattr(kind, "fit")}
+ESTIMATORS = {name: kind for name, kind in vars(sklearn).items() if hasattr(kind, "_settings")}
 FEW = {"n_clusters": 2, "n_init": 1, "random_state": 0}
 
 
@@ -349,3 +357,26 @@ def test_what_was_left_out_is_known_in_the_order_of_the_samples() -> None:
     weight = np.where(np.arange(12) % 3 == 0, 0.0, 1.0)
     estimator = sklearn.KMeans(2, random_state=0).fit(X, sample_weight=weight)
     np.testing.assert_array_equal(estimator.result_.outcome.extras["is_positive"], weight)
+
+
+def test_any_model_is_an_estimator() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3)) + 8.0 * (np.arange(60) % 2)[:, None]
+    composition = Lloyd(TransformedVectors(), NoAlignment(), MeanImages())
+    models = [Clustering(k, composition, num_restarts=1, split_merge=False) for k in (1, 2)]
+    estimator = ModelClusterer(models[0], random_state=0)
+    search = GridSearchCV(estimator, {"model": models}, cv=3).fit(rows)
+    best = search.best_estimator_
+    assert best.model.num_clusters == 2
+    assert best.cluster_centers_.shape == (2, 3)
+    np.testing.assert_array_equal(best.predict(rows), best.labels_)
+    assert best.score(rows) == pytest.approx(-best.inertia_, rel=1e-4)
+    again = clone(best).fit(rows)
+    np.testing.assert_array_equal(again.labels_, best.labels_)
+    assert len({*zip(best.labels_.tolist(), (np.arange(60) % 2).tolist(), strict=True)}) == 2
+
+
+class TransformedVectors(AbstractUnalignedEnergy):
+    """Squared distances of vectors."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((sample - prototype) ** 2)
