@@ -28,8 +28,7 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
         the fitted samples, which therefore conform better than any others; of samples that were
         held out, `p_values` computes them.
     """
-    learned = result.outcome.learned
-    if jax.tree.leaves((learned.shared, learned.clusters.predictor)):
+    if jax.tree.leaves(result.outcome.learned.clusters.predictor):
         return None
     new, own = assignment.nonconformity, result.outcome.assignment
     # Samples of weight zero were assigned but not fitted.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from diffclust import _validation
 from diffclust._random import checked_key
-from diffclust.image_source import Images, checksum
+from diffclust.image_source import Images
 from diffclust.methods import Method, Words, method_of, plural
 from diffclust.models.identity import identity_of, types_of
 from diffclust.models.selection import Selection
@@ -416,19 +416,12 @@ class AbstractModel(AbstractSettings):
                 return model.assign(outcome, model.preprocess(rest)[0], callback=shown)
 
             stages = (model.preprocess, selection.select, *model.compose(description, start))
-            about = {}
-            if snapshots is not None:
-                about = identity_of(model) | {
-                    "samples": given.checksum(),
-                    "weights": None if weight is None else given.checksum(weight),
-                    "start": [checksum(leaf) for leaf in jax.tree.leaves(start)[1:]],
-                }
+            about = {} if snapshots is None else identity_of(model, given, start)
             outcome = run(stages, data, key, callback=shown, snapshots=snapshots, about=about)
             outcome = selection.completed(model.finished(outcome), assign, model.nonconformity)
             outcome = dataclasses.replace(outcome, figures={**tried, **outcome.figures})
         warn_if_risen(outcome)
-        shapes = shape_of(description.sample), shape_of(given_sample)
-        return Result(model, shapes[0], outcome, given_shape=shapes[1])
+        return Result(model, shape_of(description.sample), outcome, shape_of(given_sample))
 
     def prepared_description(self, description: Description) -> Description:
         """Describes the samples as they are clustered.

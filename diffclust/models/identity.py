@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from diffclust.image_source import checksum
 from diffclust.models.settings import AbstractSettings
+from diffclust.parallel import Data
+from diffclust.solvers import Start
 
 
 def types_of(part: eqx.Module) -> str:
@@ -62,18 +65,27 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
     return dict(pair for name, part in own for pair in of(part, name))
 
 
-def identity_of(model: AbstractSettings) -> dict[str, Any]:
-    """What tells a fit of this model from one of another, in types that JSON can hold.
+def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, Any]:
+    """What tells a fit from others, in types that JSON can hold; all processes must ask.
 
     Args:
         model: The model.
+        data: The samples as they were given, and their weights.
+        start: What the fit starts from.
 
     Returns:
-        Its type with those of its parts, and its settings and the values of its parts by name.
+        The type of the model with those of its parts, its settings and the values of its parts by
+        name, and checksums of the samples, the weights and the start.
     """
     settings = {name: value for name, value in model.settings().items() if _is_plain(value)}
     named = json.loads(json.dumps(settings, default=lambda number: number.item()))
-    return {"model": types_of(model), "settings": named | composition_values(model)}
+    return {
+        "model": types_of(model),
+        "settings": named | composition_values(model),
+        "samples": data.checksum(),
+        "weights": None if data.weight is None else data.checksum(data.weight),
+        "start": [checksum(leaf) for leaf in jax.tree.leaves(start)[1:]],
+    }
 
 
 def _is_plain(value: Any) -> bool:
