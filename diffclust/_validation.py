@@ -53,13 +53,14 @@ def reason_of(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def images(value: Any, name: str = "images") -> np.ndarray:
+def images(value: Any, name: str = "images", *, any_channels: bool = False) -> np.ndarray:
     """Checks a batch of images.
 
     Args:
         value: Anything array-like of shape `(n, height, width, channels)`, or `(n, height, width)`
             for grey images; unsigned whole numbers of 8 or 16 bits are divided by the largest.
         name: The argument's name in messages.
+        any_channels: Whether arrays that look as if channels came first are taken.
 
     Returns:
         A floating array of shape `(n, height, width, channels)`, in JAX's default precision.
@@ -78,7 +79,8 @@ def images(value: Any, name: str = "images") -> np.ndarray:
             f"{name} must have shape (n, height, width, channels) or (n, height, width), none of "
             f"them 0; got {np.shape(value)}"
         )
-    if array.shape[1] in (1, 3) and array.shape[3] > 4 < array.shape[2]:
+    _, first, rows, last = array.shape
+    if not any_channels and first in (1, 3) and min(rows, last) >= 8 and rows < 4 * last:
         raise ValueError(
             f"{name} of shape {array.shape} look as if channels came first; give "
             "numpy.moveaxis(images, 1, -1), of shape (n, height, width, channels)"
@@ -353,10 +355,11 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
     Raises:
         ValueError: With what is wrong and what would do.
     """
-    leaves = jax.tree.leaves(value)
-    if leaves and all(isinstance(leaf, int | float) for leaf in leaves):
-        # Nested lists of numbers, which JAX takes for a tree.
-        value = np.asarray(value, float)
+    if isinstance(value, list | tuple) and any(isinstance(row, list | tuple) for row in value):
+        leaves = jax.tree.leaves(value)
+        if leaves and all(isinstance(leaf, int | float) for leaf in leaves):
+            # JAX takes nested lists for a tree of numbers.
+            value = np.asarray(value, float)
     for leaf in jax.tree.leaves(value):
         unmasked(leaf, name)
     array = jax.tree.map(np.asarray, value)

@@ -150,7 +150,7 @@ class ImageSource(abc.ABC):
             value: The CRC-32 of what comes before.
 
         Returns:
-            The checksum, which is kept: images are read once.
+            The checksum, which the source keeps.
         """
         known = self._known_checksums
         if value not in known:

@@ -62,5 +62,5 @@ def test_some_names_a_few_and_counts_the_rest() -> None:
 def test_channels_come_last() -> None:
     with pytest.raises(ValueError, match=r"moveaxis\(images, 1, -1\), of shape"):
         _validation.images(np.zeros((4, 3, 32, 30)))
-    for shape in ((4, 3, 3, 5), (4, 3, 32, 3), (4, 1, 9, 1), (4, 30, 32, 12)):
+    for shape in ((4, 3, 3, 5), (4, 3, 32, 3), (4, 1, 9, 1), (4, 30, 32, 12), (4, 1, 16, 6)):
         assert _validation.images(np.zeros(shape)).shape == shape

@@ -97,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     if argv is None and status != 2:
         # XLA's threads may still be compiling, and crash a process that ends as usual.
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
         os._exit(status)
     return status
 
@@ -201,7 +202,9 @@ def _parse(arguments: list[str]) -> Options:
             message = re.sub(form, words, message)
         for given in (word for word in arguments if word.startswith("--")):
             # Another command's, which is proposed for itself.
-            message = re.sub(rf"; Perhaps you meant: (.*, )?{re.escape(given)}\b.*", "", message)
+            message = re.sub(
+                rf"; Perhaps you meant: (.*, )?{re.escape(given)}(?![\w-]).*", "", message
+            )
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)

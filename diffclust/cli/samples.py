@@ -149,6 +149,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             file=sys.stderr,
         )
     elif isinstance(options, Predict) and is_picture(source):
+        _refuse_options(options, OF_RECORDINGS, "recordings, and this is a picture")
         path = Path(source)
         dataset = load_pictures(path.parent, [Path(path.name)], **common)
     else:

@@ -454,7 +454,8 @@ class AbstractModel(AbstractSettings):
         samples = jax.tree.leaves(self.prepared_description(description).sample)
         expected = [(self.num_clusters, *leaf.shape) for leaf in samples]
         if [len(shape) for shape in expected] == [4]:
-            prototypes = _validation.images(prototypes, "prototypes")
+            is_any = method.sample_kind == "any"
+            prototypes = _validation.images(prototypes, "prototypes", any_channels=is_any)
         given = self.without_registration.prepared(prototypes)
         shapes = [leaf.shape for leaf in jax.tree.leaves(given)]
         if shapes != expected:

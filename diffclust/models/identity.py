@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from diffclust.image_source import checksum
@@ -42,7 +43,9 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
             name in parts or not isinstance(part, AbstractSettings)
         ):
             for field in dataclasses.fields(part):
-                yield from of(getattr(part, field.name), f"{name}.{field.name}")
+                # An optimiser's functions are optax's own, and matter while it is fitted alone.
+                if field.name != "optimizer":
+                    yield from of(getattr(part, field.name), f"{name}.{field.name}")
         elif isinstance(part, tuple) and _is_plain(part):
             yield name, json.loads(json.dumps(part))
         elif isinstance(part, tuple):
@@ -51,9 +54,9 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
                 yield name, f"({', '.join(types)})"
             for place, each in enumerate(part):
                 yield from of(each, f"{name}.{place}")
-        elif eqx.is_array(part) or isinstance(part, float | np.ndarray):
+        elif isinstance(part, jax.Array | np.ndarray | float):
             # In single precision, whatever the process that writes or reads has.
-            array = np.asarray(part, np.float32)
+            array = np.asarray(_numbers_of(part), np.float32)
             yield name, float(array.item()) if array.size == 1 else checksum(array)
         elif isinstance(part, bool | int | str):
             yield name, part
@@ -79,13 +82,22 @@ def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, 
     """
     settings = {name: value for name, value in model.settings().items() if _is_plain(value)}
     named = json.loads(json.dumps(settings, default=lambda number: number.item()))
+    count = data.own.stop - data.own.start
+    weight = np.ones(count) if data.weight is None else data.weight
     return {
         "model": types_of(model),
         "settings": named | composition_values(model),
         "samples": data.checksum(),
-        "weights": None if data.weight is None else data.checksum(data.weight),
+        "weights": data.checksum(np.asarray(weight, float)),
         "start": [checksum(leaf) for leaf in jax.tree.leaves(start)[1:]],
     }
+
+
+def _numbers_of(part: jax.Array | np.ndarray | float) -> Any:
+    """An array as it is, and the numbers of a random key."""
+    if isinstance(part, jax.Array) and jnp.issubdtype(part.dtype, jax.dtypes.prng_key):
+        return jax.random.key_data(part)
+    return part
 
 
 def _is_plain(value: Any) -> bool:

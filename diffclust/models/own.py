@@ -137,7 +137,7 @@ def _check_shapes(energy: AbstractPairEnergy, learned: Learned, sample: PyTree) 
     )
     values = eqx.filter_eval_shape(found, sample, clusters)
     for value, (method, shape, words) in zip(values, wanted, strict=False):
-        if getattr(value, "shape", None) != shape or value.dtype.kind != "f":
+        if getattr(value, "shape", None) != shape or not jnp.issubdtype(value.dtype, jnp.floating):
             given = f"{value.dtype} of shape {value.shape}" if hasattr(value, "dtype") else value
             raise ValueError(
                 f"{method} of {name} must return a floating array of shape {shape}, {words}, and "

@@ -217,8 +217,10 @@ class Data(Distributed):
         value = 0
         for leaf in jax.tree.leaves(self.samples if rows is None else rows):
             for number in range(len(self.counts)):
-                own = checksum(leaf, value)
-                value = allgather_objects(own)[number] if len(self.counts) > 1 else own
+                is_next, own = len(self.counts) == 1 or number == jax.process_index(), 0
+                with self.raise_everywhere():
+                    own = checksum(leaf, value) if is_next else own
+                value = own if len(self.counts) == 1 else allgather_objects(own)[number]
         return value
 
     @property

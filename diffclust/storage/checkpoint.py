@@ -120,7 +120,8 @@ def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = N
         )
     stored = description.get("composed", {})  # earlier versions did not write it
     given = {} if like is None else composition_values(like)
-    for name in [name for name in stored if stored[name] != given.get(name)]:
+    # As text, in which NaN is itself.
+    for name in [n for n, value in stored.items() if json.dumps(value) != json.dumps(given.get(n))]:
         raise ValueError(
             f"the model in {str(folder)!r} has {name} {stored[name]!r}, and like= has "
             f"{given.get(name)!r}; give the one that was fitted"
@@ -258,7 +259,7 @@ def _rebuild(
         earlier = {n: v for n, v in _BEFORE.items() if n in kind.setting_types()}
         model = kind.from_settings(earlier | settings)
     else:
-        model = dataclasses.replace(like, **settings)
+        model = _with_settings(like, settings)
     if isinstance(model, AbstractImageModel) and model.register != "none" and not model.canvas:
         # Saved while images kept their size, or had 28 pixels a side.
         model = dataclasses.replace(model, canvas=min(shape[:2]))
@@ -300,6 +301,14 @@ def _rebuild(
         {str(_OLD_FIGURE_NAMES.get(name, name)): float(value) for name, value in figures},
     )
     return Result(model, shape, outcome, given_shape)
+
+
+def _with_settings(like: AbstractModel, settings: dict[str, Any]) -> AbstractModel:
+    """A user's own model with the settings of the file."""
+    if getattr(getattr(like, "own_objective", None), "transforms", None) is not None:
+        # Earlier versions saved transforms although the objective has its own.
+        settings = {name: value for name, value in settings.items() if name != "transforms"}
+    return dataclasses.replace(like, **settings)
 
 
 def _as_tuples(value: Any) -> Any:

@@ -402,7 +402,8 @@ class SharedSnapshots:
         about = allgather_objects(None if own is None else own[1])[0]
         if about is None:
             return None
-        blank = like(about) if own is None else own[0]
+        with raise_everywhere(self._mesh):
+            blank = like(about) if own is None else own[0]
         return jax.tree.map(like_leaf, blank, broadcast_one_to_all(blank, self._mesh)), about
 
     def last(self) -> str | None:
