@@ -71,7 +71,49 @@ def _restored(result: Result, order: np.ndarray) -> Result:
     return dataclasses.replace(result, outcome=outcome)
 
 
-class Clusterer(ClusterMixin, BaseEstimator):
+class _Predictor(ClusterMixin, BaseEstimator):
+    """An estimator whose fitted `result_` predicts."""
+
+    labels_: np.ndarray
+    result_: Result
+
+    def _apply(self, method: str, X: Any) -> Any:
+        """Applies a method of the result to samples."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The cluster of each sample.
+
+        Args:
+            X: As in `fit`.
+
+        Returns:
+            Integers `(n_samples,)`.
+        """
+        return self._apply("predict", X).clusters
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The opposite of the loss of samples: the greater the better.
+
+        Args:
+            X: As in `fit`.
+            y: Not used.
+            sample_weight: Weights of the samples, or None for ones.
+
+        Returns:
+            A number.
+        """
+        distances = self._losses(self._apply("predict", X))
+        if sample_weight is not None:
+            distances = distances * _check_sample_weight(sample_weight, distances)
+        return -float(np.sum(distances))
+
+    def _losses(self, predicted: Assignment) -> np.ndarray:
+        """The loss of each sample."""
+        return predicted.distances
+
+
+class Clusterer(_Predictor):
     """A model with scikit-learn's interface.
 
     A subclass names its model; its parameters are the model's settings, under scikit-learn's names
@@ -83,8 +125,6 @@ class Clusterer(ClusterMixin, BaseEstimator):
 
     _model: ClassVar[type[AbstractModel]]
     _method: ClassVar[Method]
-    labels_: np.ndarray
-    result_: Result
 
     def __init_subclass__(cls, *, model: type[AbstractModel] | None = None, **others: Any) -> None:
         """Gives the subclass an `__init__` with the parameters of its model.
@@ -252,37 +292,6 @@ class Clusterer(ClusterMixin, BaseEstimator):
         self.n_iter_ = len(result.history)
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The cluster of each sample.
-
-        Args:
-            X: As in `fit`.
-
-        Returns:
-            Integers `(n_samples,)`.
-        """
-        return self._apply("predict", X).clusters
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """The opposite of the loss of samples: the greater the better.
-
-        Args:
-            X: As in `fit`.
-            y: Not used.
-            sample_weight: Weights of the samples, or None for ones.
-
-        Returns:
-            A number.
-        """
-        distances = self._losses(self._apply("predict", X))
-        if sample_weight is not None:
-            distances = distances * _check_sample_weight(sample_weight, distances)
-        return -float(np.sum(distances))
-
-    def _losses(self, predicted: Assignment) -> np.ndarray:
-        """The loss of each sample."""
-        return predicted.distances
-
     def _apply(self, method: str, X: Any) -> Any:
         """Applies a method of the result to samples; arrays become floats of the samples' kind."""
         check_is_fitted(self)
@@ -353,14 +362,11 @@ class Mixture(Clusterer):
         return float(np.average(values, weights=sample_weight))
 
 
-class ModelClusterer(ClusterMixin, BaseEstimator):
+class ModelClusterer(_Predictor):
     """Any model as an estimator: a `Clustering` of one's own, or one with its own objective.
 
     Samples are what the model takes, trees included.
     """
-
-    labels_: np.ndarray
-    result_: Result
 
     def __init__(self, model: AbstractModel, *, random_state: Any = None) -> None:
         """Keeps the parameters.
@@ -395,30 +401,10 @@ class ModelClusterer(ClusterMixin, BaseEstimator):
         self.n_iter_ = len(self.result_.history)
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The cluster of each sample.
-
-        Args:
-            X: As in `fit`.
-
-        Returns:
-            Integers `(n_samples,)`.
-        """
+    def _apply(self, method: str, X: Any) -> Any:
+        """Applies a method of the result to samples."""
         check_is_fitted(self)
-        return self.result_.predict(X).clusters
-
-    def score(self, X: Any, y: Any = None) -> float:
-        """The opposite of the summed distances of samples: the greater the better.
-
-        Args:
-            X: As in `fit`.
-            y: Not used.
-
-        Returns:
-            A number.
-        """
-        check_is_fitted(self)
-        return -float(np.sum(self.result_.predict(X).distances))
+        return getattr(self.result_, method)(X)
 
 
 def _key(random_state: Any) -> jax.Array:
