@@ -18,7 +18,7 @@ from diffclust.analysis.model_selection import (
     grounds_of_losses,
 )
 from diffclust.analysis.movement import describe_movement, movement
-from diffclust.analysis.novelty import SIGNIFICANCE, conformal_p_values, p_values
+from diffclust.analysis.novelty import SIGNIFICANCE, conformal_p_values, novelty, p_values
 
 __all__ = [
     "BASELINE",
@@ -38,6 +38,7 @@ __all__ = [
     "grounds_of_gaps",
     "grounds_of_losses",
     "movement",
+    "novelty",
     "p_values",
     "registered_gaussians",
     "shape_hierarchy",

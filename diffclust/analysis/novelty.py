@@ -31,15 +31,42 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
     if jax.tree.leaves(result.outcome.learned.clusters.predictor):
         return None
     new, own = assignment.nonconformity, result.outcome.assignment
-    # Samples of weight zero were assigned but not fitted.
-    is_fitted = result.outcome.extras.get(IS_POSITIVE, np.ones(len(own.clusters))) > 0
-    fitted = own.nonconformity
+    is_fitted, fitted = _is_fitted(result), own.nonconformity
     own = jax.tree.map(lambda each: each[is_fitted], own)
     if new is None:
         return p_values(own, assignment)
     fitted = result.model.nonconformity(result.outcome) if fitted is None else fitted
     both = ((own, fitted[is_fitted]), (assignment, new))
     return p_values(*(dataclasses.replace(each, distances=values) for each, values in both))
+
+
+def _is_fitted(result: Result) -> np.ndarray:
+    """Which samples of a fit count: those of weight zero were assigned but not fitted."""
+    count = len(result.outcome.assignment.clusters)
+    return result.outcome.extras.get(IS_POSITIVE, np.ones(count)) > 0
+
+
+def novelty(
+    result: Result, assignment: Assignment, values: Float[np.ndarray, " n"]
+) -> dict[str, float]:
+    """Counts new samples that are far from their cluster: farther than 95 % of the fitted ones.
+
+    Of a cluster with fewer than 19 fitted samples, those count that are farther than all of them.
+
+    Args:
+        result: A fitted model.
+        assignment: The new samples, assigned by it.
+        values: Their p-values.
+
+    Returns:
+        `far`, how many are, and `far_usual`, how many would be on average if they were like the
+        fitted ones.
+    """
+    fitted = result.outcome.assignment.clusters[_is_fitted(result)]
+    sizes = np.bincount(fitted, minlength=result.model.num_clusters)
+    bounds = np.where(sizes > 0, np.maximum(SIGNIFICANCE, 1.0 / (1 + sizes)), SIGNIFICANCE)
+    own = bounds[assignment.clusters]
+    return {"far": float(np.sum(values <= own)), "far_usual": float(np.sum(own))}
 
 
 def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:

@@ -1,14 +1,38 @@
 """`diffclust align`: pictures aligned to their common mean, as K-means with one cluster does it."""
 
+import os
 from pathlib import Path
 
 from diffclust.cli.commands import fit
 from diffclust.cli.export import export, mark_export
 from diffclust.cli.options import Align, Export, Fit
-from diffclust.cli.runs import GO_ON, interruption_says, remove_staged
+from diffclust.cli.runs import GO_ON, interruption_says, partial_folder, remove_staged
+from diffclust.data.source import is_name
 from diffclust.plotting import as_picture, displayable
 from diffclust.storage import checkpoint
-from diffclust.storage.staging import staged_file
+from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file
+
+
+def _check_folder(out: Path, options: Align) -> None:
+    """Refuses a folder that holds anything but an earlier alignment, or the start of one."""
+    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if not held:
+        return
+    # What a killed process was writing begins with a dot.
+    is_own = {name for name in held if not name.startswith(".run.")} <= {
+        "run",
+        partial_folder(out / "run").name,
+    }
+    is_own = is_own or read_object(out / EXPORT_MARK).get("what") == "align"
+    if not (is_own and (options.overwrite or options.resume)):
+        remedy = "give --overwrite or --resume" if is_own else "give another --out"
+        raise ValueError(f"{options.out!r} is not empty; {remedy}")
+    if not is_name(options.source):
+        source = Path(os.path.realpath(options.source))
+        if source.is_relative_to(os.path.realpath(out)):
+            raise ValueError(
+                f"{options.out!r} holds {options.source!r}, which is read; give another --out"
+            )
 
 
 def align(options: Align) -> None:
@@ -22,10 +46,7 @@ def align(options: Align) -> None:
         OSError: If something cannot be read or written.
     """
     out, replace = Path(options.out), options.overwrite or options.resume
-    is_own = (out / "run").is_dir() or (out / "run.partial").is_dir()
-    if out.is_dir() and any(out.iterdir()) and not (is_own and replace):
-        remedy = "give --overwrite or --resume" if is_own else "give another --out"
-        raise ValueError(f"{options.out!r} is not empty; {remedy}")
+    _check_folder(out, options)
     run = str(out / "run")
     settings = {"num_restarts": 1, **options.settings}
     fit(Fit(**{**vars(options), "out": run, "settings": settings}, clusters=1))

@@ -251,9 +251,7 @@ def predict(options: Predict) -> None:
             status=Status.PREDICTED,
             seconds=seconds,
             extras=extras if p_values is None else {**extras, "p_values": p_values},
-            figures={}
-            if p_values is None
-            else {"far": float(np.sum(p_values <= analysis.SIGNIFICANCE))},
+            figures={} if p_values is None else analysis.novelty(fitted, assignment, p_values),
         )
         result = dataclasses.replace(fitted, outcome=outcome)
         bar.show("writing the report" if not options.no_report else "writing")
@@ -308,6 +306,8 @@ def make_model(options: Fit) -> AbstractModel:
         settings = {**published.settings(), **settings}
     if options.start is not None:
         _require_ability(method, "takes_start", "cannot begin with clusters; leave out --start")
+        if options.settings.get("num_restarts", 1) > 1:
+            raise ValueError("--start is one run from known clusters; leave out --restarts")
     if options.mask is not None:
         if method.sample_kind != "image":
             these = plural(method.words.noun)

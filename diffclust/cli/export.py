@@ -19,7 +19,7 @@ from diffclust.models import Result, of_images, restored, unaligned, warped_prot
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
 from diffclust.report.text import plain
-from diffclust.storage.staging import EXPORT_MARK, staged_file
+from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file
 
 _BATCH_SIZE = 512
 """Images that are in memory at once."""
@@ -163,7 +163,8 @@ def mark_export(folder: Path, what: str, run: str) -> None:
 
 
 def _is_export(folder: Path) -> bool:
-    return (folder / EXPORT_MARK).is_file()
+    """Whether a folder is an export; one of `align` holds a run, which no export replaces."""
+    return read_object(folder / EXPORT_MARK).get("what", "align") != "align"
 
 
 def _ending(options: Export, allowed: Sequence[str]) -> str:
@@ -233,16 +234,17 @@ def assign_again(
 
 
 def _aligned(job: _Export) -> str:
-    """Aligned samples as one array, or as PNG files in a folder for each cluster."""
+    """Aligned samples, or those that were only registered: an array, or PNG files in folders."""
     result = job.run.result()
-    method = result.model.method
-    if result.outcome.assignment.params.shape[1] == 0:
+    method, moves = result.model.method, result.model.descriptor.moves
+    aligns = result.outcome.assignment.params.shape[1] > 0 and moves != "prototypes"
+    if not aligns and not result.model.registers:
+        if moves == "prototypes":
+            raise ValueError(
+                f"{method} moves prototypes, not images, so no image is aligned; export params or "
+                "prototypes"
+            )
         raise ValueError(f"{method} moves nothing, so there is nothing to align")
-    if result.model.descriptor.moves == "prototypes":
-        raise ValueError(
-            f"{method} moves prototypes, not images, so no image is aligned; export params or "
-            "prototypes"
-        )
     if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; --out must end in .npz or .csv")
     if job.ending == ".csv":
@@ -250,7 +252,12 @@ def _aligned(job: _Export) -> str:
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
     batches = _batches(job, "aligning")
-    parts = (result.align(np.asarray(samples[batch]), params[batch]) for batch in batches)
+
+    def part(batch: slice) -> np.ndarray:
+        array = np.asarray(samples[batch])
+        return result.align(array, params[batch]) if aligns else result.registered(array)[:]
+
+    parts = map(part, batches)
     if job.ending != ".csv":
         return _write_images(job, parts)
     aligned = np.concatenate(list(parts))

@@ -87,18 +87,22 @@ def new_folder(
 
 
 def refuse_read(out: str, sources: Iterable[str]) -> None:
-    """Refuses to replace a file that is read.
+    """Refuses to replace a file that is read, or that belongs to a run.
 
     Args:
         out: Path of the file to be written.
         sources: Files and folders that are read. They need not exist.
 
     Raises:
-        ValueError: If it is there, and is one of them or in one.
+        ValueError: If it is there, and is one of them or in one, or in the folder of any run.
     """
     target = Path(os.path.realpath(out))
-    if target.is_file() and any(target.is_relative_to(os.path.realpath(s)) for s in sources):
+    if not target.is_file():
+        return
+    if any(target.is_relative_to(os.path.realpath(s)) for s in sources):
         raise ValueError(f"{out!r} is read; give another path")
+    if any(map(is_run, target.parents)):
+        raise ValueError(f"{out!r} is a file of a run; give another path")
 
 
 def new_run(

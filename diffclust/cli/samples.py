@@ -205,6 +205,11 @@ def load_table(
     if these == "series":
         _refuse_options(options, ("labels", *OF_TPS), "a table of landmarks, and these are series")
     _refuse_options(options, for_images, f"images, and these are {these}")
+    if is_name(options.source):
+        raise ValueError(
+            f"{options.source!r} holds images, and {model.method} clusters {these}; give the path "
+            f"of a file of {these}, or another --method"
+        )
     if these == "series":
         return load_series(options.source, length=length).limit(options.limit, options.seed)
     if not _is_tps(options.source):
@@ -439,12 +444,23 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"{blank.size} of {len(dataset)} images are blank (of a single colour{where}), at "
             f"index {_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
+        if dataset.paths:
+            size = "x".join(map(str, dataset.images.shape[1:3]))
+            message += f"; if cropping to {size} pixels left nothing of them, give --pad"
     try:
         model.prepared(dataset.samples)
     except ValueError as error:
         if not blank.size or "blank" not in str(error):
             raise
         raise DataError(message) from error
+    if isinstance(dataset, SeriesSet):
+        lowest, highest = np.nanmin(dataset.series, axis=1), np.nanmax(dataset.series, axis=1)
+        blank = np.flatnonzero((lowest == highest).all(axis=1))
+        message = (
+            f"{blank.size} of {len(dataset)} series are constant, at index "
+            f"{_validation.some(dataset.indices[blank])}; remove them, as they are like no others "
+            "and may take a cluster of their own"
+        )
     if blank.size:
         print(f"warning: {message}", file=sys.stderr, flush=True)
 

@@ -9,17 +9,25 @@ import numpy as np
 
 from diffclust import methods
 from diffclust._validation import some
-from diffclust.analysis import SIGNIFICANCE, describe_movement
+from diffclust.analysis import describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
-from diffclust.report.text import CHANGES, SCORES, describe_frames, plain, unsteady
+from diffclust.report.text import (
+    CHANGES,
+    SCORES,
+    describe_empty,
+    describe_frames,
+    plain,
+    unsteady,
+)
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20
 
-_MANY_FAR = 4 * SIGNIFICANCE
-"""Where a larger share of new samples is far from its cluster, they are of another kind."""
+_MANY_FAR = 4
+"""Where so many times more new samples than usual are far from their cluster, they are of another
+kind."""
 
 
 def plural(number: int, noun: str) -> str:
@@ -96,6 +104,8 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
     )
     if not predicted and (changes := _changes(result)):
         screen.print(changes)
+    if not predicted and (empty := describe_empty(result.counts, dataset.noun)):
+        screen.print(empty)
     if registration := result.model.describe().get("Registration"):
         screen.print(f"registration: {registration}")
     if tried := describe_frames(result.outcome.figures):
@@ -106,12 +116,12 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
         # How much the graphs agree whose mean was cut.
         warning = unsteady(summary["stability"])
         screen.print(f"stability {summary['stability']:.2f}{f'. {warning}' if warning else ''}")
-    if summary.get("far", 0) > _MANY_FAR * summary["n"]:
+    if summary.get("far", 0) > _MANY_FAR * summary.get("far_usual", 0):
+        share = summary["far_usual"] / summary["n"]
         screen.print(
             f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "
-            f"cluster than {1 - SIGNIFICANCE:.0%} of those that were fitted to it "
-            f"({SIGNIFICANCE:.0%} would be usual): they may belong to none; see p_value in "
-            "assignments.csv"
+            f"cluster than {1 - share:.0%} of those that were fitted to it ({share:.0%} would be "
+            "usual): they may belong to none; see p_value in assignments.csv"
         )
     if "acc" in summary:
         scores = ", ".join(f"{title} {summary[name]:.3f}" for name, title in SCORES.items())

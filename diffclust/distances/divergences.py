@@ -10,6 +10,7 @@ from diffclust.distances.gaussian import (
     AnyGaussian,
     DiagonalGaussian,
     Gaussian,
+    is_near,
     require_same_shapes,
     whitened_by,
 )
@@ -105,27 +106,42 @@ def _exponent(p: AnyGaussian, q: AnyGaussian, rest: float) -> tuple[Scalar, Arra
     """
     if isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian):
         require_same_shapes(p, q)
-        change = (p.variance - q.variance) / q.variance
+        change, white = (p.variance - q.variance) / q.variance, p.variance / q.variance
         offset = (p.mean - q.mean) / jnp.sqrt(q.variance)
     elif isinstance(p, DiagonalGaussian) or isinstance(q, DiagonalGaussian):
         raise ValueError(f"p and q must be of one class, not {type(p)} and {type(q)}")
     else:
-        change, offset = whitened_by(q, p)
+        change, white, offset = whitened_by(q, p)
     is_finite = jnp.array(True)
     if not 0.0 <= rest <= 1.0:
         is_finite = ~(jnp.min(_eigenvalues(rest * change)) <= -1.0)
         change = jnp.where(is_finite, change, 0.0)
-    shift = offset * _divided(offset, change, rest)
-    return 0.5 * (jnp.sum(shift) + _excess(change, rest)), is_finite
+        white = jnp.where(is_finite, white, _blend(white, 0.0))
+    shift = offset * _divided(offset, white, rest)
+    return 0.5 * (jnp.sum(shift) + _excess(change, white, rest)), is_finite
 
 
-def _divided(right: Array, change: Array, share: float) -> Array:
-    """(I + share E)⁻¹ times a vector or matrix, for E or its diagonal."""
+def _blend(white: Array, share: float) -> Array:
+    """(1 - share) I + share Σ, for Σ or its diagonal."""
+    one = jnp.ones_like(white) if white.ndim == 1 else jnp.eye(len(white), dtype=white.dtype)
+    return (1.0 - share) * one + share * white
+
+
+def _divided(right: Array, white: Array, share: float) -> Array:
+    """((1 - share) I + share Σ)⁻¹ times a vector or matrix, for Σ or its diagonal."""
     if share == 0.0:
         return right
-    if change.ndim == 1:
-        return right / (1.0 + share * change)
-    return jnp.linalg.solve(jnp.eye(len(change), dtype=change.dtype) + share * change, right)
+    if white.ndim == 1:
+        return right / _blend(white, share)
+    return jnp.linalg.solve(_blend(white, share), right)
+
+
+def _log_determinant(white: Array) -> Scalar:
+    """Of a positive definite matrix, or of the diagonal matrix with this diagonal."""
+    if white.ndim == 1:
+        return jnp.sum(jnp.log(white))
+    factor = jnp.linalg.cholesky(white, symmetrize_input=False)
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
 def _eigenvalues(change: Array) -> Array:
@@ -133,28 +149,33 @@ def _eigenvalues(change: Array) -> Array:
     return jnp.linalg.eigvalsh(change, symmetrize_input=False) if change.ndim == 2 else change
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _excess(change: Float[Array, "*dims"], rest: float) -> Scalar:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def _excess(change: Float[Array, "*dims"], white: Float[Array, "*dims"], rest: float) -> Scalar:
     """Σ (log(1 + rest λ) - rest log(1 + λ)) / (rest (1 - rest)) over eigenvalues, or its limit.
 
-    The derivative needs no eigenvectors, so all derivatives are right even if eigenvalues coincide.
+    Of E near zero, and elsewhere of Σ = I + E, as E has lost the digits of small variances. The
+    derivative needs no eigenvectors, so all derivatives are right even if eigenvalues coincide.
     """
-    values, share = _eigenvalues(change), 1.0 - rest
-    logs, scale = jnp.log1p(values), rest * share
+    near, values, share = is_near(change), _eigenvalues(change), 1.0 - rest
+    close = jnp.where(near, values, 0.0)
+    logs = jnp.where(near, jnp.sum(jnp.log1p(close)), _log_determinant(white))
     if rest == 0.0:
-        return jnp.sum(values - logs)
-    if share == 0.0:
-        return jnp.sum(logs - values / (1.0 + values))
+        return jnp.sum(values) - logs
     if rest <= 0.5:
-        return jnp.sum((jnp.log1p(rest * values) - rest * logs) / scale)
-    return jnp.sum((jnp.log1p(-share * values / (1.0 + values)) + share * logs) / scale)
+        return (jnp.sum(jnp.log1p(rest * values)) - rest * logs) / (rest * share)
+    # Eigenvalues of Σ⁻¹ - I.
+    far = _eigenvalues(_divided(_blend(white, 0.0), white, 1.0)) - 1.0
+    inverse = jnp.where(near, -close / (1.0 + close), far)
+    if share == 0.0:
+        return logs + jnp.sum(inverse)
+    return (jnp.sum(jnp.log1p(share * inverse)) + share * logs) / (rest * share)
 
 
 @_excess.defjvp
 def _excess_jvp(rest: float, primals: tuple, tangents: tuple) -> tuple:
-    (change,) = primals
-    slope = _divided(_divided(change, change, 1.0), change, rest)
-    return _excess(change, rest), jnp.sum(slope * tangents[0])
+    change, white = primals
+    slope = _divided(_divided(change, white, 1.0), white, rest)
+    return _excess(change, white, rest), jnp.sum(slope * tangents[1])
 
 
 def _not_negative(value: Array) -> Array:

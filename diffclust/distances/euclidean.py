@@ -50,7 +50,7 @@ class SquaredEuclidean(AbstractBatchedDistance):
 
         def about_middle() -> Array:
             apart = rows - middle[None]
-            products = product(flat, apart.T) - product(apart, middle)
+            products = product(flat - middle, apart.T)
             return jnp.sum((flat - middle) ** 2) - 2.0 * products + jnp.sum(apart**2, axis=1)
 
         spread = jnp.mean(jnp.sum((rows - middle[None]) ** 2, axis=1))

@@ -153,7 +153,7 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
     References:
         Shape K-means, Sec. 2, after Eq. 9.
     """
-    change, offset = whitened_by(p, q)
+    change, _, offset = whitened_by(p, q)
     values, axes = symmetric_eigen(change)
     first = DiagonalGaussian(jnp.zeros_like(values), jnp.ones_like(values))
     second = DiagonalGaussian(product(axes.T, offset), 1.0 + values)

@@ -155,7 +155,7 @@ def fisher_rao_mean(
         tangents = jax.vmap(logarithm, in_axes=(None, 0))(p, gaussians)
         lengths = jax.vmap(lambda tangent: _length(p, tangent, scale))(tangents)
         # A step that is certain to descend: the curvature is never below -1 / 2K.
-        stride = 1.0 / jnp.dot(weights, hessian_bound(lengths / (2.0 * scale) ** 0.5))
+        stride = 1.0 / product(weights, hessian_bound(lengths / (2.0 * scale) ** 0.5))
         move = jax.tree.map(lambda leaf: stride * _average(weights, leaf), tangents)
         return fisher_rao_exp(p, move, scale=scale), None
 
@@ -198,11 +198,11 @@ def diagonal_fisher_rao_mean(
     def descend(x: Array, s: Array) -> tuple[Array, Array]:
         def step(at: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
             across, upwards, lengths = log_map(at, (x, s))
-            stride = 1.0 / jnp.dot(weights, hessian_bound(lengths))
-            move = stride * jnp.dot(weights, across), stride * jnp.dot(weights, upwards)
+            stride = 1.0 / product(weights, hessian_bound(lengths))
+            move = stride * product(weights, across), stride * product(weights, upwards)
             return exp_map(at, *move), None
 
-        start = (jnp.dot(weights, x), jnp.exp(jnp.dot(weights, jnp.log(s))))
+        start = (product(weights, x), jnp.exp(product(weights, jnp.log(s))))
         start = varying_like(start, weights)
         return jax.lax.scan(step, start, None, length=num_steps)[0]
 

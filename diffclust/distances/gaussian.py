@@ -136,7 +136,7 @@ def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
         )
 
 
-def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
+def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array, Array]:
     """The second Gaussian after an affine map that takes the first to N(0, I).
 
     Args:
@@ -144,7 +144,7 @@ def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
         q: Another Gaussian of the same dimension.
 
     Returns:
-        The mapped covariance of q minus the identity, and the mapped mean of q.
+        The mapped covariance of q minus the identity, that covariance, and the mapped mean of q.
 
     Raises:
         ValueError: If the two shapes do not match.
@@ -152,8 +152,41 @@ def whitened_by(p: Gaussian, q: Gaussian) -> tuple[Array, Array]:
     dims_of(p, q)
     p, q = symmetrised(p), symmetrised(q)
     factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
-    change = whiten(factor, q.covariance - p.covariance)
-    return change, solve_triangular(factor, q.mean - p.mean, lower=True)
+    change, white = whitened_covariance(factor, p.covariance, q.covariance)
+    return change, white, solve_triangular(factor, q.mean - p.mean, lower=True)
+
+
+def whitened_covariance(
+    factor: Float[Array, "dims dims"],
+    own: Float[Array, "dims dims"],
+    other: Float[Array, "dims dims"],
+) -> tuple[Array, Array]:
+    """A covariance seen where another is the identity, with all digits near and far from it.
+
+    Args:
+        factor: The Cholesky factor of the covariance that becomes the identity.
+        own: That covariance.
+        other: The covariance that is seen.
+
+    Returns:
+        The seen covariance minus the identity, exactly zero if the two agree, and the seen
+        covariance.
+    """
+    change = whiten(factor, other - own)
+    eye = jnp.eye(len(own), dtype=change.dtype)
+    return change, jnp.where(is_near(change), eye + change, whiten(factor, other))
+
+
+def is_near(change: Float[Array, "*dims"]) -> Array:
+    """Whether a whitened covariance is near the identity: then its difference has more digits.
+
+    Args:
+        change: The difference, or its diagonal.
+
+    Returns:
+        A boolean.
+    """
+    return jnp.max(jnp.sum(jnp.abs(change), axis=-1, keepdims=change.ndim < 2)) < 0.5
 
 
 def symmetrised(p: Gaussian) -> Gaussian:

@@ -20,6 +20,9 @@ _LEAST_EIGENVALUE = 1e-3
 _DENSE = 1500
 """Up to this many samples the full eigenproblem is solved, which cannot fail to converge."""
 
+_ROUGH = 1e-3
+"""Accuracy of the largest eigenvalue that an iteration may have missed."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpectralEmbedding:
@@ -264,6 +267,10 @@ def checked_graph(graph: Graph) -> Graph:
             f"{type(graph).__name__} of shape {np.shape(graph)}"
         )
     graph = scipy.sparse.csr_array(graph, dtype=np.float64)
+    if not graph.data.all():
+        # Zeros that are stored join no components. The copy leaves the caller's matrix alone.
+        graph = graph.copy()
+        graph.eliminate_zeros()
     if graph.nnz and not (np.isfinite(graph.data).all() and graph.data.min() >= 0):
         raise ValueError("graph must hold finite affinities, none of them negative")
     return graph
@@ -284,25 +291,54 @@ def _component_vectors(graph: Graph, degree: Float[np.ndarray, " n"]) -> "scipy.
 def _remaining_eigenvectors(
     matrix: Graph, known: "scipy.sparse.csc_array", wanted: int, key: Key, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The largest eigenvalues, descending, and their vectors, excluding the known vectors."""
+    """The largest eigenvalues, descending, and their vectors, excluding the known vectors.
+
+    Where groups are joined by next to nothing, their eigenvalues agree to many digits, and an
+    iteration from a single vector finds only some of them: it is repeated until none is missed.
+    """
     count = matrix.shape[0]
     if count <= _DENSE or 4 * wanted > count:
         # The known ones are shifted beyond the other end, -1, which bipartite components have.
         dense = matrix.toarray() - 3.0 * (known @ known.T).toarray()
         return leading_eigenvectors(dense, wanted)
+    values, vectors = np.empty(0), np.empty((count, 0))
+    while True:
+        found = _iterated(matrix, known, vectors, wanted, key, tolerance)
+        values = np.concatenate([values, found[0]])
+        order = np.argsort(-values, kind="stable")[:wanted]
+        added = np.count_nonzero(order >= len(values) - len(found[0]))
+        values, vectors = values[order], np.concatenate([vectors, found[1]], axis=1)[:, order]
+        if not added:
+            return values, vectors
+        key = jax.random.fold_in(key, 1)
+        missed = _iterated(matrix, known, vectors, 1, key, _ROUGH)[0][0]
+        if missed <= values[-1] + tolerance:
+            return values, vectors
+
+
+def _iterated(
+    matrix: Graph,
+    known: "scipy.sparse.csc_array",
+    found: np.ndarray,
+    wanted: int,
+    key: Key,
+    tolerance: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest eigenvalues without those of known and found vectors, from a random vector."""
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg
 
     across = known.T.tocsr()
 
     def multiply(x: np.ndarray) -> np.ndarray:
-        return matrix @ x - 2.0 * (known @ (across @ x))
+        return matrix @ x - 2.0 * (known @ (across @ x)) - 2.0 * (found @ (found.T @ x))
 
+    count = matrix.shape[0]
     deflated = LinearOperator(matrix.shape, multiply, matmat=multiply, dtype=np.float64)
     start = np.asarray(jax.random.normal(key, (count,)), np.float64)
     try:
         with one_blas_thread():
-            values, vectors = eigsh(
-                deflated, wanted, which="LA", v0=start, ncv=4 * wanted + 1, tol=tolerance
+            return eigsh(
+                deflated, wanted, which="LA", v0=start, ncv=max(4 * wanted + 1, 20), tol=tolerance
             )
     except ArpackError:
         # A block method: slower and less accurate, but it always returns something.
@@ -310,9 +346,7 @@ def _remaining_eigenvectors(
         block = np.concatenate([start[:, None], rng.normal(size=(count, wanted - 1))], axis=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            values, vectors = lobpcg(deflated, block, largest=True, tol=tolerance, maxiter=500)[:2]
-    order = np.argsort(-values, kind="stable")
-    return values[order], vectors[:, order]
+            return lobpcg(deflated, block, largest=True, tol=tolerance, maxiter=500)[:2]
 
 
 def eigengap(eigenvalues: Float[np.ndarray, " values"], num_clusters: int) -> float:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from diffclust._renamed import renamed_keywords, takes_former_settings
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
-from diffclust.linalg import symmetric_maximum
+from diffclust.linalg import einsum, symmetric_maximum
 from diffclust.prototypes.base import (
     AbstractPrototypeFamily,
     Covariance,
@@ -64,7 +64,8 @@ class MeanShapes(AbstractPrototypeFamily):
     """The mean of a cluster's shapes, and variances from their scatter about it.
 
     Attributes:
-        reference: A shape close to all others; sums relative to it lose no digits.
+        reference: A shape close to all others; sums relative to it lose no digits as long as no
+            cluster lies hundreds of its own deviations away.
         initial: Variances or covariances of a new cluster. Their rank determines which of the two
             are learned.
         floor: The minimum variance; anything below is raised to it.
@@ -221,7 +222,7 @@ class FrechetShapes(AbstractPrototypeFamily):
                 (place[None], height[None]), (aligned / _UNIT, carried)
             )
             totals = (across, upwards, hessian_bound(length))
-            return tuple(jnp.einsum("n,nkd->kd", weight, total) for total in totals)
+            return tuple(einsum("n,nkd->kd", weight, total) for total in totals)
 
         return FrechetSums(sums, *jax.vmap(pull)(prototypes, membership.T))
 
@@ -273,7 +274,7 @@ def covariance_about(
         covariance = jnp.maximum(jnp.mean(moved**2, axis=0), floor)
         return jnp.full_like(covariance, jnp.mean(covariance)) if alike else covariance
     eye = jnp.eye(moved.shape[2], dtype=moved.dtype)
-    squares = jnp.einsum("nkd,nke->kde", moved, moved, precision=jax.lax.Precision.HIGHEST)
+    squares = einsum("nkd,nke->kde", moved, moved)
     covariance = squares / moved.shape[0]
     if alike:
         covariance = jnp.broadcast_to(jnp.mean(moved**2) * eye[None], covariance.shape)

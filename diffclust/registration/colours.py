@@ -12,10 +12,12 @@ References:
 import functools
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust._sharding import varying_like
 from diffclust.features.contrast import LEAST_CONTRAST
 from diffclust.linalg import product, safe_sqrt
 from diffclust.masks import as_mask, check_mask_size, mask_weights
@@ -57,6 +59,9 @@ _MOST = 0.75
 """For `choose_ink`, if borders are not ground: the ground is black if a quarter of the border is
 black in this share of the images."""
 
+_DEVIATION_STEPS = 30
+"""Weighted least squares that find least absolute deviations."""
+
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
 """For `choose_ink`: the largest median distance of grounds of one colour from their median; how
 much shorter than 1 the mean direction of several inks must be."""
@@ -87,10 +92,11 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
 def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     """The shift of colours that makes the ground black.
 
-    The median colour of each side of the border is taken. If the plane through these leaves less
-    than half of the residual that the median of the whole border leaves, the ground changes
-    linearly; otherwise it is that median. So ink may touch the border, as long as more than half of
-    every side is ground. If ink is known to be brighter or darker, less is enough: if more than a
+    The median colour of each side of the border is taken. If the plane through these (of a masked
+    image, the plane with the least absolute residuals on the border) leaves less than half of the
+    residual that the median of the whole border leaves, the ground changes linearly; otherwise it
+    is that median. So ink may touch the border, as long as more than half of every side is ground.
+    If ink is known to be brighter or darker, less is enough: if more than a
     fifth of the border differs from that ground by a quarter of the contrast, the ground is the
     level that a quarter of the border does not exceed, or does not fall below.
 
@@ -115,6 +121,9 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
         return (jnp.median(flat[second], axis=0) - jnp.median(flat[first], axis=0)) / apart
 
     slopes = jnp.stack([slope(left, right, 0), slope(above, below, 1)])
+    if mask is not None:
+        # What a mask leaves of the border need not have four sides.
+        slopes = jax.vmap(_least_deviations, (None, 1), 1)(at, flat[ring])
     rest = flat[ring] - product(at, slopes)
     flat_level, level = jnp.median(flat[ring], axis=0), jnp.median(rest, axis=0)
     uniform = jnp.sum(jnp.abs(flat[ring] - flat_level[None]))
@@ -133,6 +142,25 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
         level = jnp.where(mixed, quarter, level)
         slopes = jnp.where(mixed, 0.0, slopes)
     return shift(level, slopes)
+
+
+def _least_deviations(points: Float[Array, "n 2"], values: Float[Array, " n"]) -> Float[Array, "2"]:
+    """Slopes of the plane with the least absolute residuals, by reweighted least squares."""
+    columns = jnp.concatenate([jnp.ones_like(points[:, :1]), points], axis=1)
+    middle = jnp.median(values)
+    least = 1e-5 * jnp.max(jnp.abs(values - middle)) + jnp.finfo(values.dtype).tiny
+
+    def step(_: Array | int, plane: Float[Array, "3"]) -> Float[Array, "3"]:
+        weight = least / jnp.maximum(jnp.abs(values - middle - product(columns, plane)), least)
+        weighted = columns * weight[:, None]
+        # A border that is a single line has no slope across.
+        ridge = 1e-6 * jnp.sum(weight) * jnp.eye(3, dtype=values.dtype)
+        return jnp.linalg.solve(
+            product(weighted.T, columns) + ridge, product(weighted.T, values - middle)
+        )
+
+    start = varying_like(jnp.zeros((3,), values.dtype), values)
+    return jax.lax.fori_loop(0, _DEVIATION_STEPS, step, start)[1:]
 
 
 def _pure(foreground: Float[Array, "pixels channels"], ring: np.ndarray) -> Scalar:

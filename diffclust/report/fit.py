@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import equinox as eqx
 import jax
 
-from diffclust.analysis import SIGNIFICANCE, describe_movement
+from diffclust.analysis import describe_movement
 from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
 from diffclust.masks import mask_in_words
 from diffclust.methods import plural
@@ -16,6 +16,7 @@ from diffclust.report.selection import words_of
 from diffclust.report.text import (
     CHANGES,
     count,
+    describe_empty,
     describe_frames,
     escape,
     integer,
@@ -109,7 +110,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         "Method": f"{model.descriptor.title} ({model.method})",
         "Clusters": model.num_clusters,
         "Seed": seed,
-        **_ending(outcome, reasons, noun),
+        **_ending(outcome, len(dataset), reasons, noun),
         f"{plural(noun).capitalize()} in memory at once": min(outcome.chunk_size, len(dataset)),
     }
     history = loss_history(result)
@@ -121,6 +122,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
             f"{network}, {integer(_num_weights(outcome.learned.shared))} weights, and for each "
             f"cluster {integer(heads)} more"
         )
+    if empty := describe_empty(result.counts, noun):
+        figures["Empty"] = empty
     for name, words in CHANGES.items():
         if name in measured:
             figures[words.capitalize()] = count(round(measured[name]), "time")
@@ -155,15 +158,19 @@ def _pixels(height: int, width: int, channels: int) -> str:
     return f"{height} × {width} pixels, {colours}"
 
 
-def _ending(outcome: Outcome, reasons: Mapping[Status, str], noun: str) -> dict[str, str]:
+def _ending(
+    outcome: Outcome, count_all: int, reasons: Mapping[Status, str], noun: str
+) -> dict[str, str]:
     """Why a fit stopped; of a prediction, how many samples are far from their cluster."""
     if outcome.status is not Status.PREDICTED:
         reason = reasons.get(outcome.status, "").format(noun=noun)
         return {"Stopped because": reason} if reason else {}
-    far = count(round(outcome.figures["far"]), noun)
+    if "far" not in outcome.figures:
+        return {}
+    far, usual = count(round(outcome.figures["far"]), noun), outcome.figures["far_usual"]
     return {
-        "Far from their cluster": f"{far}: farther than {1 - SIGNIFICANCE:.0%} "
-        f"of the {plural(noun)} that were fitted to it, which {SIGNIFICANCE:.0%} would be by chance"
+        "Far from their cluster": f"{far}: farther than {1 - usual / count_all:.0%} of the "
+        f"{plural(noun)} that were fitted to it, which {usual / count_all:.0%} would be by chance"
     }
 
 

@@ -3,8 +3,10 @@
 import html
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from diffclust.methods import plural
 
@@ -141,6 +143,25 @@ def describe_frames(figures: Mapping[str, Any]) -> str:
     found = {w: figures.get(f"stability_{name}") for name, w in _FRAMES.items()}
     words = ", ".join(f"{w} {value:.2f}" for w, value in found.items() if value is not None)
     return words and f"it is doubtful whether the ground is plain; stability: {words}"
+
+
+def describe_empty(counts: Sequence[int] | np.ndarray, noun: str) -> str:
+    """Says that clusters of a fit are empty, and what follows.
+
+    Args:
+        counts: Number of samples of each cluster.
+        noun: What a sample is called.
+
+    Returns:
+        A sentence, or nothing where no cluster is empty.
+    """
+    empty = sum(1 for size in counts if not size)
+    if not empty:
+        return ""
+    return (
+        f"{empty} of {len(counts)} clusters {'is' if empty == 1 else 'are'} empty: ask for fewer; "
+        f"or there may be fewer different {plural(noun)} than clusters"
+    )
 
 
 def unsteady(stability: float) -> str:

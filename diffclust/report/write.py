@@ -172,7 +172,7 @@ def _header(title: str, result: Result, dataset: Collection, scores: Mapping[str
     samples = count(len(dataset), selection.words_of(result, dataset).noun)
     groups = count(result.model.num_clusters, "cluster")
     article, note = "a " if method.is_mixture else "", ""
-    if predicted:
+    if "far" in outcome.figures:
         far = round(outcome.figures["far"])
         figures["far from their cluster"] = f"{integer(far)} ({percent(far / len(dataset))})"
     if named:

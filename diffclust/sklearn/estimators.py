@@ -36,6 +36,8 @@ _PARAMETERS = {"image": {"image_shape": None}, "shape": {"num_dimensions": 2}}
 """What estimators have to be told of the samples of each kind that rows of numbers are."""
 
 _LARGEST_SEED = 2**31 - 1
+_LARGEST_INTENSITY = 2.0
+"""Floats above it are no intensities in [0, 1], with noise or without."""
 
 
 def _of_one_length(series: Any) -> Any:
@@ -214,8 +216,30 @@ class Clusterer(_Predictor):
         else:
             array = validate_data(self, X, reset=reset, **needed)
             is_of_bytes &= not self._takes_rows()
-        # As the library itself takes them.
-        return array / np.iinfo(dtype).max if is_of_bytes else array
+        if is_of_bytes:
+            array = array / np.iinfo(dtype).max  # as the library itself takes them
+        if self._method.sample_kind == "image":
+            self._check_range(dtype.name, is_of_bytes, float(np.abs(array).max()), reset=reset)
+        return array
+
+    def _check_range(self, dtype: str, is_scaled: bool, largest: float, *, reset: bool) -> None:
+        """Refuses bytes, which are scaled, where fitted floats were not, and the other way round.
+
+        Args:
+            dtype: The type of what was given.
+            is_scaled: Whether it was divided by its largest number.
+            largest: The largest absolute value after that.
+            reset: Whether these are the samples of a fit.
+        """
+        if reset:
+            self._range = dtype, is_scaled, largest
+        fitted, was_scaled, bound = self._range
+        if is_scaled != was_scaled and max(largest, bound) > _LARGEST_INTENSITY:
+            raise ValueError(
+                f"the fitted samples were {fitted}, up to {bound:.4g} when they were compared, and "
+                f"these are {dtype}, up to {largest:.4g}: uint8 and uint16 are scaled to [0, 1], "
+                "and other numbers are not; give both in one way"
+            )
 
     def _least_features(self, model: AbstractModel) -> int:
         """The least numbers of a row that make a sample."""
@@ -230,9 +254,16 @@ class Clusterer(_Predictor):
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
         """Rows of numbers as samples of the model."""
+        if X.ndim in (3, 4) or self._method.sample_kind == "series":
+            return X
         if self._takes_rows():
+            if self.register != "none" or self.mask is not None:
+                raise ValueError(
+                    "register and mask need images, and X has rows of numbers; give an array of "
+                    "shape (n, height, width) or (n, height, width, channels)"
+                )
             return X.reshape(len(X), 1, -1, 1)
-        if X.ndim > 2 or self._method.sample_kind == "series":
+        if X.ndim > 2:
             return X
         count = X.shape[1]
         if self._method.sample_kind == "image":

@@ -496,7 +496,8 @@ def means_of_aligned(
         penalty: Weights of the penalty terms.
 
     Returns:
-        A state with empty sums.
+        A state with empty sums. What an adaptive reduction learns begins anew, as energies have
+        another scale at another resolution.
     """
     blank = jax.tree.map(
         lambda leaf: np.zeros((num_clusters, *leaf.shape), leaf.dtype), chunks.sample

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.exported import exported_jit
 from diffclust.prototypes import Clusters, Learned
@@ -64,7 +65,7 @@ def power_iteration(
     centred = centred * _exact_scale(jnp.max(jnp.abs(centred)))
 
     def step(_: Array | int, direction: Float[Array, " features"]) -> Float[Array, " features"]:
-        direction = centred.T @ (centred @ direction)
+        direction = product(centred.T, product(centred, direction))
         return direction / jnp.maximum(jnp.sqrt(jnp.sum(direction**2)), tiny)
 
     return jax.lax.fori_loop(0, iterations, step, centred[jnp.argmax(jnp.sum(centred**2, axis=1))])
@@ -95,10 +96,10 @@ def _half_weights(
         Shares that sum to one on each side; zero if a side has no rows.
     """
     weight = weight * _exact_scale(jnp.max(weight))
-    mean = (weight @ rows) / jnp.maximum(jnp.sum(weight), 1e-30)
+    mean = product(weight, rows) / jnp.maximum(jnp.sum(weight), 1e-30)
     centred = (rows - mean[None]) * jnp.sqrt(weight)[:, None]
     direction = power_iteration(centred, iterations=iterations)
-    side = (centred @ direction > 0).astype(rows.dtype)
+    side = (product(centred, direction) > 0).astype(rows.dtype)
     sides = jnp.stack([side, 1.0 - side]) * weight[None]
     return sides / jnp.maximum(jnp.sum(sides, axis=1, keepdims=True), 1e-30)
 
@@ -110,8 +111,8 @@ def _filled(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[
     """Values in which missing ones (NaN) are replaced by the mean of the observed."""
     seen = ~jnp.isnan(values)
     observed = jnp.where(seen, values, 0.0)
-    mean = jnp.tensordot(weight, observed, 1)
-    share = jnp.tensordot(weight, seen.astype(values.dtype), 1)
+    mean = jnp.tensordot(weight, observed, 1, precision="highest")
+    share = jnp.tensordot(weight, seen.astype(values.dtype), 1, precision="highest")
     return jnp.where(seen, values, (mean / jnp.where(share > 0, share, 1.0))[None])
 
 
@@ -128,7 +129,8 @@ def _halved(
     aligned = jax.tree.map(lambda leaf: _filled(leaf, weight), aligned)
     share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
-        lambda leaf: (share @ leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]), aligned
+        lambda leaf: product(share, leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]),
+        aligned,
     )
     prototype = jax.vmap(lambda mean: solver.family.init(solver.family.normalise(mean)))(means)
     both, count = jnp.stack([cluster, cluster]), len(learned.clusters)

@@ -157,7 +157,8 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
     """Composes transforms, which act on an image one after another, first to last.
 
     The params are concatenated in the same order. Neighbouring spatial transforms are fused: their
-    coordinate maps are composed and the image is sampled once.
+    coordinate maps are composed and the image is sampled once. What was composed before counts as
+    its parts.
 
     Args:
         *transforms: At least one transform.
@@ -172,10 +173,19 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
     if not transforms:
         raise ValueError("compose needs at least one transform; use Identity() for none")
     parts: list[AbstractTransform] = []
-    for spatial, run in itertools.groupby(transforms, _is_spatial):
+    steps = itertools.chain.from_iterable(map(_steps, transforms))
+    for spatial, run in itertools.groupby(steps, _is_spatial):
         run = tuple(run)
         parts += [SpatialChain(run)] if spatial and len(run) > 1 else run  # pyright: ignore[reportArgumentType, reportCallIssue]
     return parts[0] if len(parts) == 1 else Compose(tuple(parts))
+
+
+def _steps(transform: AbstractTransform) -> tuple[AbstractTransform, ...]:
+    """The parts of what `compose` made, or the transform itself."""
+    # A subclass may apply its parts in a way of its own.
+    if isinstance(transform, Compose | SpatialChain) and type(transform) in (Compose, SpatialChain):
+        return transform.transforms
+    return (transform,)
 
 
 def bind_spatial_variance(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from diffclust.analysis import SIGNIFICANCE, conformal_p_values, p_values
+from diffclust.analysis import SIGNIFICANCE, conformal_p_values, novelty, p_values
 from diffclust.models import (
     DTIKMeans,
     KMeans,
@@ -92,6 +92,20 @@ def test_a_graph_knows_strangers_by_their_neighbours(key: jax.Array, affinity: s
     if affinity == "graph":
         assert shares[0] < 0.4
         assert shares[1] == 1.0
+
+
+def test_of_few_fitted_samples_those_are_far_that_are_beyond_all(key: jax.Array) -> None:
+    images = blobs(24)
+    result = KMeans(2, num_restarts=1).fit(images[:12], key=key)
+    strangers = np.concatenate([5.0 + images[12:], images[:12]])
+    new = result.predict(strangers)
+    values = conformal_p_values(result, new)
+    assert values.min() > SIGNIFICANCE
+    sizes = np.bincount(result.assignments, minlength=2)
+    usual = np.maximum(SIGNIFICANCE, 1 / (1 + sizes))[new.clusters]
+    found = novelty(result, new, values)
+    assert found == {"far": float(np.sum(values <= usual)), "far_usual": pytest.approx(usual.sum())}
+    assert 12 <= found["far"] < 18
 
 
 def test_networks_conform_to_the_samples_that_they_were_trained_on(key: jax.Array) -> None:

@@ -68,6 +68,19 @@ def test_align_refuses_options_of_other_methods(run: Run) -> None:
 
 
 def test_align_refuses_a_folder_of_something_else(run: Run) -> None:
-    status, _, error = run("align", "pictures", "--out", "pictures")
-    assert status == 2
-    assert "give another --out" in error
+    def refused(out: str) -> str:
+        status, _, error = run("align", "pictures", "--out", out, "--overwrite")
+        assert status == 2
+        return error
+
+    assert "give another --out" in refused("pictures")
+    # With a run of one's own among them they are pictures still.
+    Path("pictures/run").mkdir()
+    assert "give another --out" in refused("pictures")
+    # One of its own, and what is read lies in it.
+    Path("own").mkdir()
+    Path("pictures").rename("own/pictures")
+    Path("pictures").symlink_to("own/pictures")
+    Path("own/export.json").write_text('{"what": "align", "run": "own/run"}')
+    assert "'own' holds 'pictures', which is read" in refused("own")
+    assert len(list(Path("own/pictures").glob("*.png"))) == 8

@@ -140,6 +140,16 @@ def test_small_figures_in_large_pictures(run: Run) -> None:
     assert "canvas must be" in err
 
 
+def test_registered_images_are_exported_where_nothing_else_moves(run: Run) -> None:
+    np.savez("images.npz", x=moved())
+    words = ["--method", "kmeans", "--register", "place", "--restarts", "1", "--no-report"]
+    assert run("fit", "images.npz", "-k", "3", *words, "--out", "run")[0] == 0
+    assert run("export", "run", "--what", "aligned", "--out", "a.npz")[0] == 0
+    fitted = load("run")
+    expected = fitted.registered(load_images("images.npz").images)
+    np.testing.assert_allclose(np.load("a.npz")["aligned"], expected, atol=1e-6)
+
+
 def test_what_was_not_registered_is_not_restored(run: Run) -> None:
     np.savez("images.npz", x=moved(), y=LABELS)
     words = ["--method", "kmeans", "--restarts", "1", "--maps", "0", "--no-report"]

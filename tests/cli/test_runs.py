@@ -96,6 +96,7 @@ def test_a_start_must_fit(run: Run) -> None:
 
     assert "'nowhere' holds no run" in refusal("--start", "nowhere")
     assert "the run in 'more' has 4 clusters, not 3; give -k 4" in refusal("--start", "more")
+    assert "leave out --restarts" in refusal("--start", "whole", "--restarts", "3")
     first = int(np.setdiff1d(np.arange(COUNT), read_run("part").indices)[0])
     message = f"the run in 'part' has no cluster for image {first} ('images.npz');"
     assert message in refusal("--start", "part")
@@ -257,6 +258,14 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
     assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
     message = refused(run, "export", "one", "--what", "folders", "--out", "photos", "--overwrite")
+    assert "never replaced" in message
+    # Nor are files of a run, whichever it is, and alignments.
+    fitted(run, "two", "--no-report")
+    table = ("export", "one", "--what", "assignments", "--out", "two/assignments.csv")
+    assert "is a file of a run; give another path" in refused(run, *table, "--overwrite")
+    Path("aligned").mkdir()
+    Path("aligned/export.json").write_text('{"what": "align", "run": "aligned/run"}')
+    message = refused(run, "export", "one", "--what", "folders", "--out", "aligned", "--overwrite")
     assert "never replaced" in message
     # Moved since: the new place is asked for, and checked.
     Path("photos").rename("moved")

@@ -76,6 +76,14 @@ def test_fit_predict_and_export(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_constant_series_are_named(run: Run) -> None:
+    series = waves()
+    series[7, :] = 3.0
+    np.savez("flat.npz", series=series)
+    err = run("fit", "flat.npz", *FIT, "--max-passes", "1", "--no-report", "--out", "run")[2]
+    assert "warning: 1 of 20 series are constant, at index 7;" in err
+
+
 def test_a_graph_of_series(run: Run) -> None:
     fit = ("-k", "2", "--method", "di-spectral", "--intervals", "4", "--out", "run")
     status, _, err = run("fit", "series.npz", *fit)

@@ -157,6 +157,7 @@ def test_bad_input(
         return refused(capsys, "fit", source, *options)
 
     assert "does not exist" in fit("nowhere.csv")
+    assert "'digits' holds images, and shape-kmeans clusters shapes" in fit("digits")
     assert "--size is for images" in fit("shapes.npz", "--size", "8")
     assert "--split is for images" in fit("shapes.npz", "--split", "test")
     assert "no option --landmarks" in fit("shapes.npz", "--landmarks", "3")

@@ -46,8 +46,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     "method",
     [
         pytest.param("dti-gmm", marks=pytest.mark.slow),
-        "gmm",
-        pytest.param("dti-kmeans", marks=pytest.mark.slow),
+        pytest.param("gmm", marks=pytest.mark.slow),
+        "dti-kmeans",
         pytest.param("ti-kmeans", marks=pytest.mark.slow),
     ],
 )

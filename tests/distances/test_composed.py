@@ -117,3 +117,11 @@ def test_whole_numbers_are_refused_in_one_line():
     images = jnp.asarray([[[[0]]], [[[20]]]], jnp.uint8)
     with pytest.raises(ValueError, match="floating numbers, not uint8; divide images of 8 bits"):
         pairwise(SquaredEuclidean(), images)
+
+
+def test_far_from_zero_squared_distances_keep_their_digits() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=(6, 300)) + 2000.0
+    sample, prototypes = jnp.asarray(rows[0], jnp.float32), jnp.asarray(rows[1:], jnp.float32)
+    exact = np.sum((np.asarray(sample, np.float64) - np.asarray(prototypes, np.float64)) ** 2, 1)
+    np.testing.assert_allclose(SquaredEuclidean().to_all(sample, prototypes), exact, rtol=5e-5)

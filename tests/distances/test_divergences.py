@@ -20,6 +20,8 @@ from tests.distances.gaussians import gaussian
 
 SEEDS = st.integers(0, 10_000)
 KL, HELLINGER = jax.jit(kullback_leibler), jax.jit(hellinger)
+ALPHA = jax.jit(lambda p, q, alpha: alpha_divergence(p, q, alpha=alpha), static_argnums=2)
+SLOPE = jax.jit(jax.grad(lambda p, q, alpha: alpha_divergence(p, q, alpha=alpha)), static_argnums=2)
 
 
 def densities(p, q):
@@ -155,3 +157,21 @@ def test_the_limits_are_reached_without_loss_of_digits(alpha):
     p, q = gaussian(0), gaussian(1)
     limit = float(alpha_divergence(p, q, alpha=float(np.sign(alpha))))
     assert float(alpha_divergence(p, q, alpha=alpha)) == pytest.approx(limit, rel=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.4, 1.0])
+@pytest.mark.parametrize("variance", [1e-2, 1e-8])
+def test_narrow_gaussians_keep_their_digits_in_single_precision(alpha, variance):
+    with jax.enable_x64(True):
+        p = DiagonalGaussian(jnp.asarray([0.1, 0.2]), jnp.asarray([variance, 0.5]))
+        q = DiagonalGaussian(jnp.zeros(2), jnp.ones(2))
+        exact = [(float(ALPHA(*pair, alpha)), SLOPE(*pair, alpha)) for pair in ((p, q), (q, p))]
+    with jax.enable_x64(False):
+        p, q = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), (p, q))
+        full = [Gaussian(one.mean, jnp.diag(one.variance)) for one in (p, q)]
+        for (value, slope), order in zip(exact, (1, -1), strict=True):
+            assert float(ALPHA(*(p, q)[::order], alpha)) == pytest.approx(value, rel=1e-5)
+            assert float(ALPHA(*full[::order], alpha)) == pytest.approx(value, rel=1e-4)
+            found = SLOPE(*(p, q)[::order], alpha)
+            np.testing.assert_allclose(found.variance, slope.variance, rtol=1e-4)
+            np.testing.assert_allclose(found.mean, slope.mean, rtol=1e-4)

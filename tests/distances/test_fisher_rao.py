@@ -86,6 +86,16 @@ def test_float32_is_exact_close_by_and_finite_far_away():
             assert distance(at, at) == 0.0
 
 
+def test_exact_is_symmetric_in_single_precision_for_narrow_gaussians():
+    with jax.enable_x64(False):
+        wide = Gaussian(jnp.zeros(3), jnp.eye(3))
+        for variance in (1e-4, 1e-7, 1e-9):
+            narrow = Gaussian(jnp.zeros(3), jnp.diag(jnp.asarray([1.0, 1.0, variance])))
+            expected = np.sqrt(0.5) * abs(np.log(variance))
+            for pair in ((wide, narrow), (narrow, wide)):
+                assert float(EXACT(*pair)) == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("scale", [0.5, 0.2])
 def test_round_distance_is_the_length_of_its_geodesic(scale):
     # A half circle of (x/√(4Kd), s) about a point of the boundary, its length integrated.

@@ -59,6 +59,30 @@ def test_leading_vectors_are_those_of_a_smaller_embedding() -> None:
     np.testing.assert_allclose(of_basis.leading(6), large.vectors, atol=1e-9)
 
 
+@pytest.mark.parametrize("weight", [1e-6, 1e-10, 0.0])
+def test_parts_that_next_to_nothing_joins_are_all_found(weight: float, key) -> None:
+    """Their eigenvalues agree to many digits, in more samples than are solved as a whole."""
+    number, size = 6, 260
+    ring = scipy.sparse.diags_array(
+        [1.0] * 4, offsets=(1, 2, 1 - size, 2 - size), shape=(size, size)
+    )
+    inner = scipy.sparse.block_diag([ring] * number, format="coo")
+    bridges = size * np.arange(number - 1)
+    rows, columns = np.append(inner.row, bridges), np.append(inner.col, bridges + size)
+    values = np.append(inner.data, np.full(number - 1, weight))
+    both = np.tile(values, 2), (np.append(rows, columns), np.append(columns, rows))
+    graph = scipy.sparse.csr_array(scipy.sparse.coo_array(both, shape=inner.shape))
+    # Zeros that are stored join nothing, and stay in what was given.
+    assert graph.nnz == len(both[0])
+    result = spectral_embedding(graph, number, key=key)
+    values = dense_eigenproblem(graph)[0]
+    np.testing.assert_allclose(result.eigenvalues, values[: number + 5], atol=1e-5)
+    assert graph.nnz == len(both[0])
+    found = kmeans(result.vectors, number, key=key, num_restarts=4).assignments
+    expected = np.repeat(np.arange(number), size)
+    assert scores(expected, found)["ari"] == 1.0
+
+
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_paths_have_all_their_eigenvectors(count: int, key) -> None:
     graph = scipy.sparse.diags_array([np.ones(count - 1)] * 2, offsets=(-1, 1), format="csr")

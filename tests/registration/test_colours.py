@@ -84,6 +84,20 @@ def test_a_figure_may_touch_the_border():
     np.testing.assert_allclose(params, [0.0, -0.3, 0.0, 0.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("slopes", [(0.2, 0.2), (0.2, -0.1), (0.0, 0.3)])
+@pytest.mark.parametrize(
+    "shown", [lambda x, y: y >= x, lambda x, y: x**2 + 2 * (y - 0.2 * x) ** 2 < 0.8]
+)
+def test_a_gradient_is_found_where_a_mask_leaves_no_four_sides(slopes, shown):
+    x, y = np.asarray(pixel_grid(32, 32))
+    mask = shown(x, y)
+    ground_of = 0.5 + slopes[0] * x + slopes[1] * y
+    # Ink hides a part of the border.
+    image = np.where((x + 0.5) ** 2 + (y - 0.9) ** 2 < 0.05, 1.0, ground_of)[..., None]
+    params = np.asarray(ground(jnp.asarray(image, jnp.float32), mask=mask))
+    np.testing.assert_allclose(params, [0.0, -0.5, *np.negative(slopes)], atol=1e-4)
+
+
 def test_border_of_a_mask_is_that_of_what_is_seen():
     x, y = np.asarray(pixel_grid(24, 24))
     disk = x**2 + y**2 < 0.9

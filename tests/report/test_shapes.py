@@ -296,6 +296,10 @@ def test_an_empty_cluster_is_sorted_last_and_has_no_members(tmp_path: Path) -> N
     articles = {a["id"]: float(a["data-distance"]) for a in page.all("article")}
     assert min(articles, key=articles.__getitem__) == "cluster-1"
     assert "Empty: no shape is likeliest in it." in said(page)
+    assert (
+        "1 of 3 clusters is empty: ask for fewer; or there may be fewer different shapes"
+        in said(page)
+    )
     assert source.count('<g class="members">') == 2
 
 

@@ -4,6 +4,7 @@ import inspect
 import pickle
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -380,3 +381,40 @@ class TransformedVectors(AbstractUnalignedEnergy):
 
     def between(self, sample: Array, prototype: Array) -> Array:
         return jnp.sum((sample - prototype) ** 2)
+
+
+def test_kmeans_takes_images_where_pixels_have_places() -> None:
+    images, settings = np.zeros((12, 8, 6), np.float32), FEW
+    for i, image in enumerate(images):
+        image[1 + i % 3 : 3 + i % 3, 1:5] = 0.9
+        image[1 + i % 3 : 6 + i % 3, 1:3] = 0.9 * (i % 2)
+    fitted = sklearn.KMeans(register="upright", **settings).fit(images)
+    expected = diffclust.KMeans(2, register="upright", num_restarts=1)
+    assert fitted.cluster_centers_.shape == (2, *expected.registered_shape((8, 6, 1)))
+    found = expected.fit(images, key=jax.random.key(0)).assignments
+    assert (
+        adjusted_rand_score(fitted.labels_, found)
+        == 1
+        == adjusted_rand_score(found, np.arange(12) % 2)
+    )
+    mask = np.ones(images.shape[1:3])
+    mask[:, 3:] = 0
+    plain = sklearn.KMeans(mask=mask, **settings).fit(images)
+    assert plain.result_.sample_shape == (8, 6, 1)
+    with pytest.raises(ValueError, match="mask is of 8x6 pixels and the images are of 1x48"):
+        plain.predict(images.reshape(len(images), 1, -1, 1))
+    for more in ({"register": "upright"}, {"mask": mask}):
+        with pytest.raises(ValueError, match="X has rows of numbers; give an array of shape"):
+            sklearn.KMeans(**more, **settings).fit(images.reshape(len(images), -1))
+
+
+def test_bytes_and_floats_of_another_range_are_refused() -> None:
+    images = blobs(12, 8, 6)
+    levels = np.round(255 * images / images.max())
+    model = sklearn.AffineInvariantKMeans(max_iter=1, **FEW)
+    for first, second in ((levels, levels.astype(np.uint8)), (levels.astype(np.uint8), levels)):
+        with pytest.raises(ValueError, match=r"scaled to \[0, 1\], and other numbers are not"):
+            model.fit(first).predict(second)
+    np.testing.assert_array_equal(
+        model.predict(levels / 255), model.predict(levels.astype("uint8"))
+    )

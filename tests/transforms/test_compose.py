@@ -113,6 +113,12 @@ def test_broken_run_applies_its_parts_in_turn() -> None:
     np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
+def test_what_was_composed_before_counts_as_its_parts() -> None:
+    flat = compose(GAIN, AFFINE, SPLINE)
+    for nested in (compose(compose(GAIN, AFFINE), SPLINE), compose(GAIN, compose(AFFINE, SPLINE))):
+        assert nested == flat
+
+
 def test_one_transform_is_itself() -> None:
     assert compose(AFFINE) is AFFINE
     assert compose(GAIN) is GAIN
