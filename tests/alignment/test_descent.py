@@ -212,7 +212,7 @@ def minimise(minimiser: AbstractMinimiser, start: jax.Array, steps: int) -> tupl
 def test_more_steps_are_never_worse(name: str) -> None:
     start = jnp.asarray([-1.0, 1.5])
     values = [float(valley(start))]
-    for steps in (1, 2, 3, 5, 8, 40):
+    for steps in (1, 3, 8, 40):
         point, value = minimise(MINIMISERS[name], start, steps)
         np.testing.assert_allclose(value, valley(point), rtol=1e-5, atol=1e-9)
         values.append(float(value))

@@ -123,7 +123,9 @@ def test_descent_goes_on_from_what_was_found(prototypes: jax.Array) -> None:
     np.testing.assert_allclose(fine.params[0], [2.6, 1.0], atol=0.02)
 
 
-@pytest.mark.parametrize("candidates", [2, pytest.param(3, marks=pytest.mark.slow), None])
+@pytest.mark.parametrize(
+    "candidates", [2, *[pytest.param(number, marks=pytest.mark.slow) for number in (3, None)]]
+)
 def test_sequence_keeps_an_incumbent_that_is_far(prototypes: jax.Array, candidates) -> None:
     energy, sample = TransformedDistance(O2), O2(jnp.asarray([2.6, 1.0]), prototypes[1])
     every = GridSearch(O2.grid(8), candidates=None)

@@ -11,6 +11,7 @@ from diffclust.models import AffineInvariantKMeans
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 def test_evidence_of_weights_is_that_of_as_many_copies():
     draw = np.random.default_rng(0)
     images = scipy.ndimage.gaussian_filter(draw.uniform(size=(12, 8, 8, 1)), (0, 1, 1, 0))

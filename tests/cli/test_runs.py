@@ -618,6 +618,7 @@ def test_a_table_in_a_file_loses_nothing(capsys: pytest.CaptureFixture) -> None:
     assert out.count("0.98765") == 16 * 16
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_graph_leaves_out_what_weighs_nothing(run: Run) -> None:
     np.save("few.npy", np.r_[0.0, np.ones(COUNT - 1)])
     status, out, _ = run(

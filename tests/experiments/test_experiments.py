@@ -83,7 +83,7 @@ FIGURES = {
 }
 
 
-QUICK = ("aligner and its law", "devices", "kind of sample", "model", "rotations")
+QUICK = ("aligner and its law", "devices", "model")
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_series_without_velocities_are_refused() -> None:
         SeriesKMeans(2, representation="srvf").fit(series, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_new_series_are_aligned_about_as_well_as_fitted_ones(key: jax.Array) -> None:
     walks = np.random.default_rng(0).normal(size=(12, 15)).cumsum(axis=1)[..., None]
     result = SeriesKMeans(2, num_restarts=1).fit(walks.astype(np.float32), key=key)

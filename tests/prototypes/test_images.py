@@ -90,7 +90,7 @@ def test_weight_where_there_is_no_ink_may_be_least() -> None:
     assert cost(result[0], (total[0], weight[0])) <= best + 1e-4 * abs(best)
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.5])
+@pytest.mark.parametrize("spread", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_unit_norm_prototype_has_two_derivatives_by_its_weights(spread: float) -> None:
     with jax.enable_x64(True):
         (total, weight), (moved, other) = jax.device_put((draw(0, spread), draw(1, 0.5)))

@@ -310,7 +310,10 @@ def test_broken_off_after_every_stage_and_chunk(method: str) -> None:
     assert set(positions[-1]["stages"]) >= {"features", "means", "alignments"}
 
 
-@pytest.mark.parametrize(("noise", "every"), [(0.05, 7), (2.0, 1), (5.0, 1)])
+@pytest.mark.parametrize(
+    ("noise", "every"),
+    [(0.05, 7), *[pytest.param(noise, 1, marks=pytest.mark.slow) for noise in (2.0, 5.0)]],
+)
 def test_passes_that_read_few_samples_go_on(
     noise: float, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

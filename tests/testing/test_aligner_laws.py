@@ -330,9 +330,8 @@ def test_means_under_manhattan_are_noticed(key: Key) -> None:
         def __call__(self, sample, prototype, weight=None):
             return jnp.sum(jnp.abs(sample - prototype))
 
-    for each in jax.random.split(key, 3):
-        with pytest.raises(AssertionError, match="does not raise the loss"):
-            check_family(MeanImages(), TransformedDistance(Affine(), Manhattan()), key=each)
+    with pytest.raises(AssertionError, match="does not raise the loss"):
+        check_family(MeanImages(), TransformedDistance(Affine(), Manhattan()), key=key)
 
 
 @pytest.mark.slow
