@@ -55,6 +55,7 @@ class Trial:
         scores: Scores against the labels, where there are any; they play no part in the choice.
         stability: The adjusted Rand index between the fit and another one, from another seed; of
             spectral methods, between the graphs that were averaged. NaN where it is not known.
+        counted: The samples that its figures count, those of positive weight; None for all.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Trial:
     clusters: Clusters
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stability: float = math.nan
+    counted: np.ndarray | None = None
 
     @property
     def result(self) -> Result | None:
@@ -81,7 +83,9 @@ class Trial:
         words = None if self.result is None else self.result.model.words
         if clusters is None or (words is not None and words.is_density):
             return math.nan
-        nearest, second = clusters.distances, clusters.distances + clusters.margins
+        counted = slice(None) if self.counted is None else self.counted
+        nearest, margins = clusters.distances[counted], clusters.margins[counted]
+        second = nearest + margins
         if not np.isfinite(second).all():
             return math.nan
         if words is not None and words.is_squared:
@@ -236,7 +240,8 @@ class Fitter:
         if result.model.descriptor.solver != "lloyd":
             return result.outcome.figures.get("stability", math.nan)
         other = self.fit(options, f"{name}, again", number, total, num_restarts=1)
-        return metrics.adjusted_rand_index(result.assignments, other.assignments)
+        both = (fit.assignments[_counted(result)] for fit in (result, other))
+        return metrics.adjusted_rand_index(*both)
 
 
 def choose(fits: Sequence[Fit], fitter: Fitter, *, by_grid: bool) -> Choice:
@@ -356,11 +361,20 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
     return _choice("evidence", "landmarks", "log-evidence of an image", trials, grounds)
 
 
+def _counted(clusters: Result | PointClusters) -> np.ndarray:
+    """The samples of a fit that have a positive weight; of clusters alone there are no others."""
+    extras = clusters.outcome.extras if isinstance(clusters, Result) else {}
+    return np.flatnonzero(extras.get(IS_POSITIVE, np.ones(len(clusters.assignments))))
+
+
 def _trial(
     options: Fit, value: float, dataset: Collection, clusters: Clusters, **more: Any
 ) -> Trial:
     """A trial with its scores; it is named by its number of clusters where no name is given."""
     about = {"name": str(options.clusters), "position": float(options.clusters), **more}
-    if clusters is not None and dataset.labels is not None:
-        about["scores"] = metrics.scores(dataset.labels, clusters.assignments)
+    if clusters is not None:
+        about["counted"] = counted = _counted(clusters)
+        if dataset.labels is not None:
+            found = clusters.assignments[counted]
+            about["scores"] = metrics.scores(dataset.labels[counted], found)
     return Trial(options=options, value=float(value), clusters=clusters, **about)

@@ -74,11 +74,12 @@ def compare(options: Compare) -> None:
     ending = "" if options.out is None else Path(options.out).suffix.lower()
     if options.out is not None and ending not in (".html", ".png", ".csv"):
         raise ValueError(f"--out must end in .html, .png or .csv, not {options.out!r}")
-    comparison = compare_runs([read_run(run) for run in options.runs])
+    runs = [read_run(run) for run in options.runs]
+    comparison = compare_runs(runs)
     if options.out is None:
         _print(comparison)
         return
-    refuse_read(options.out, options.runs)
+    refuse_read(options.out, itertools.chain.from_iterable(run.inputs() for run in runs))
     with staged_file(options.out, overwrite=options.overwrite) as path:
         if ending == ".html":
             path.write_text(comparison_page(comparison), "utf-8")

@@ -108,7 +108,7 @@ def export(options: Export) -> None:
         raise ValueError("--link is for --what folders; leave it out")
     run, out, replace = runs.read_run(options.run), options.out, options.overwrite
     if ending:
-        runs.refuse_read(out, _inputs(run, options.source))
+        runs.refuse_read(out, run.inputs(options.source))
         target = staged_file(out, overwrite=replace)
     else:
         target = export_folder(run, options.what, out, options.source, overwrite=replace)
@@ -116,12 +116,6 @@ def export(options: Export) -> None:
         message = write(_Export(path, ending, run, options, bar))
     with runs.after_writing(options.out):
         print(f"{message}: {plain(options.out)}")
-
-
-def _inputs(run: runs.SavedRun, source: str | None) -> list[str]:
-    """A run and what its samples were and are read from, none of which must be replaced."""
-    of_run = [str(run.folder), run.located(run.summary["source"]["source"])]
-    return of_run if source is None else [*of_run, source]
 
 
 @contextlib.contextmanager
@@ -144,7 +138,7 @@ def export_folder(
         ValueError: If something else is there, or an input.
         OSError: If it cannot be written.
     """
-    inputs = _inputs(run, source)
+    inputs = run.inputs(source)
     with runs.new_folder(out, "export", _is_export, inputs, overwrite=overwrite) as folder:
         yield folder
         mark_export(folder, what, str(run.folder))

@@ -153,7 +153,9 @@ class _Exports:
         sources, indices = self.dataset.paths, self.run.indices.tolist()
         names = [f"{i}.png" for i in indices] if sources is None else file_names(sources)
         if numbered and sources is not None:
-            names = [f"{i}-{name}" for i, name in zip(indices, names, strict=True)]
+            names = [
+                f"{i}-{formats.shortened(name)}" for i, name in zip(indices, names, strict=True)
+            ]
         paths = list(distinct_paths(folders, map(Path, names), indices))
         if sources is None:
             # One by one: there may be more than fit into memory.

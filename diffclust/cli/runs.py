@@ -79,6 +79,7 @@ def new_folder(
         OSError: If it cannot be written.
     """
     target = check_target(out, kind=kind, is_one=is_one, overwrite=overwrite)
+    _refuse_within_run(out, target)
     for path in inputs:
         is_read = not is_name(path) and os.path.exists(path)
         if is_read and Path(os.path.realpath(path)).is_relative_to(target):
@@ -87,22 +88,25 @@ def new_folder(
 
 
 def refuse_read(out: str, sources: Iterable[str]) -> None:
-    """Refuses to replace a file that is read, or that belongs to a run.
+    """Refuses to replace a file that is read, and to write into a run.
 
     Args:
         out: Path of the file to be written.
         sources: Files and folders that are read. They need not exist.
 
     Raises:
-        ValueError: If it is there, and is one of them or in one, or in the folder of any run.
+        ValueError: If it is there, and is one of them or in one; or if it lies in any run's folder.
     """
     target = Path(os.path.realpath(out))
-    if not target.is_file():
-        return
-    if any(target.is_relative_to(os.path.realpath(s)) for s in sources):
+    if any(target.is_relative_to(os.path.realpath(s)) for s in sources) and target.is_file():
         raise ValueError(f"{out!r} is read; give another path")
+    _refuse_within_run(out, target)
+
+
+def _refuse_within_run(out: str, target: Path) -> None:
+    """Refuses a path in the folder of a run, which is replaced as a whole."""
     if any(map(is_run, target.parents)):
-        raise ValueError(f"{out!r} is a file of a run; give another path")
+        raise ValueError(f"{out!r} lies in the folder of a run; give a path outside of it")
 
 
 def new_run(
@@ -275,6 +279,18 @@ class SavedRun:
     def num_clusters(self) -> int:
         """K."""
         return int(self.summary["k"])
+
+    def inputs(self, source: str | None = None) -> list[str]:
+        """The folder and what the samples were and are read from, none of which is replaced.
+
+        Args:
+            source: Where the samples are now; None where they were.
+
+        Returns:
+            Paths, or names of sets.
+        """
+        inputs = [str(self.folder), self.located(self.summary["source"]["source"])]
+        return inputs if source is None else [*inputs, source]
 
     def located(self, path: str) -> str:
         """A path of a source or a sample, which may have been given from another folder.
@@ -564,9 +580,9 @@ class SavedStates:
         }
         every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
         log = functools.partial(print, file=sys.stderr, flush=True)
-        return SnapshotFolder(
-            self._folder, run=run, every=every, max_to_keep=kept, log=log, lock=self._lock.pop_all()
-        )
+        # When the fit is done the run is written, and the states are removed.
+        about = {"every": every, "max_to_keep": kept, "save_last": False, "log": log}
+        return SnapshotFolder(self._folder, run=run, lock=self._lock.pop_all(), **about)
 
     def _has_states(self) -> bool:
         """Whether there are complete states, of this process or of one before."""

@@ -381,9 +381,10 @@ def reload_samples(
     if not isinstance(dataset.samples, ImageSource) and about.get("crc32") is not None:
         same &= checksum(dataset.samples) == about["crc32"]
     if not same:
-        raise ValueError(
-            f"{place!r} no longer holds the {plural(dataset.noun)} of this run; {_REMEDY}"
-        )
+        samples = plural(dataset.noun)
+        if source is not None:
+            raise ValueError(f"{place!r} does not hold the {samples} of this run; change --source")
+        raise ValueError(f"{place!r} no longer holds the {samples} of this run; {_REMEDY}")
     return dataset
 
 

@@ -97,7 +97,8 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             a spline.
         mask: Which pixels count, from `diffclust.masks.as_mask`, both of samples and of what they
             are compared with; None for all. A sample's hidden pixels move with it, and its visible
-            part counts as much as if nothing had been moved under the mask.
+            part counts as much as if nothing had been moved under the mask. Make hidden pixels
+            black first, as the models do: between pixels their values are read, too.
         missing: Whether samples may hold NaN for values that were not observed, such as those
             beyond the end of shorter series. They move with the sample and do not count.
 

@@ -77,11 +77,12 @@ class Convolution(eqx.Module):
             image: Image of shape `(height, width, inputs)`.
 
         Returns:
-            Image of shape `(⌈height / stride[0]⌉, ⌈width / stride[1]⌉, outputs)`.
+            Image of shape `(⌈height / stride[0]⌉, ⌈width / stride[1]⌉, outputs)`, in the precision
+            of the kernel.
         """
         before = self.weight.shape[0] // 2
         batch = jax.lax.conv_general_dilated(
-            image[None],
+            image[None].astype(self.weight.dtype),
             self.weight,
             self.stride,
             [(before, before)] * 2,
@@ -123,18 +124,16 @@ class GroupNormalisation(eqx.Module):
         Returns:
             Image of the same shape.
         """
-        # Sums over pixels first, which stay along the rows of memory, and only then over channels;
-        # one pass for both moments. Written group by group it took 1.3 times as long on a CPU.
+        # Sums over pixels first, which stay along the rows of memory, and only then over channels.
         repeats = image.shape[-1] // _NUM_GROUPS
 
         def group_mean(channels: Array) -> Array:
             return jnp.repeat(jnp.mean(channels.reshape(_NUM_GROUPS, repeats), axis=1), repeats)
 
-        mean = group_mean(jnp.mean(image, axis=(0, 1)))
-        square = group_mean(jnp.mean(image**2, axis=(0, 1)))
-        # Rounding may leave a variance below 0 where a group is constant.
-        factor = self.gain * jax.lax.rsqrt(jnp.maximum(square - mean**2, 0.0) + EPSILON)
-        return image * factor[None, None] + (self.shift - mean * factor)[None, None]
+        centred = image - group_mean(jnp.mean(image, axis=(0, 1)))[None, None]
+        variance = group_mean(jnp.mean(centred**2, axis=(0, 1)))
+        factor = self.gain * jax.lax.rsqrt(variance + EPSILON)
+        return centred * factor[None, None] + self.shift[None, None]
 
 
 MOMENTUM = 0.1

@@ -71,6 +71,8 @@ class Mark:
 Edit = Rename | Merge | Move | Mark
 """All that can be changed."""
 
+_NO_NUMBER = "an edit names samples and clusters by whole numbers"
+
 _KINDS = {"name": Rename, "merge": Merge, "move": Move, "mark": Mark}
 
 
@@ -267,6 +269,9 @@ def parse_edit(content: Any) -> Edit:
     Raises:
         ValueError: If it is none.
     """
+    one = (content.get(name) for name in ("cluster", "into", "to")) if type(content) is dict else ()
+    if any(type(value) is bool for value in one):  # which is an integer in Python, not in JSON
+        raise ValueError(_NO_NUMBER)
     match content:
         case {"kind": "name", "cluster": int(cluster), "name": str(name)}:
             return Rename(cluster, name)
@@ -281,7 +286,7 @@ def parse_edit(content: Any) -> Edit:
 
 def _numbers(values: list[Any]) -> tuple[int, ...]:
     if not all(type(value) is int for value in values):
-        raise ValueError("an edit names samples and clusters by whole numbers")
+        raise ValueError(_NO_NUMBER)
     return tuple(values)
 
 

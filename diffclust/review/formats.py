@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from diffclust.storage.checkpoint import prototypes_checksum
 from diffclust.storage.staging import read_object
 
 _LONGEST = 200
-"""Bytes of a folder's name; most file systems allow 255."""
+"""Bytes of a name; most file systems allow 255."""
 
 _RESERVED = {"CON", "PRN", "AUX", "NUL"} | {f"{n}{i}" for n in ("COM", "LPT") for i in range(1, 10)}
 """What no file may be called on Windows."""
@@ -32,6 +33,22 @@ def safe_cell(text: str) -> str:
         The text, after an apostrophe where it begins like a formula.
     """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text
+
+
+def shortened(name: str) -> str:
+    """A file's name that leaves room for a number before it.
+
+    Args:
+        name: The name.
+
+    Returns:
+        The name, without some of what stands before its ending if it is long.
+    """
+    if len(os.fsencode(name)) <= _LONGEST:
+        return name
+    stem, ending = os.path.splitext(name)
+    most = max(1, _LONGEST - len(os.fsencode(ending)))
+    return os.fsencode(stem)[:most].decode("utf-8", "ignore") + ending
 
 
 def folder_names(labels: Iterable[str]) -> dict[str, str]:
@@ -140,7 +157,10 @@ def cluster_labels(review: Review, result: Result, nouns: str) -> dict[str, Any]
     moved = int((homes != labelling.clusters).sum())
     note = "new ones get the label of the cluster they are assigned to"
     if moved:
-        note += f"; that {moved} {nouns} were moved or split off by hand changes no cluster"
+        were = "was" if moved == 1 else "were"
+        note += (
+            f"; {moved} of the {nouns} {were} moved or split off by hand: that changes no cluster"
+        )
     return {
         "labels": [labelling.label(home) for home in labelling.homes],
         "prototypes": prototypes_checksum(result),

@@ -189,7 +189,10 @@ class Reviewer:
         """A split as the move that it comes to, found without holding others up."""
         if type(cluster) is not int:
             raise ValueError("a split names a cluster by its number")
-        members = np.flatnonzero(self.review().labelling.clusters == cluster)
+        labelling = self.review().labelling
+        if cluster not in labelling.names:
+            raise LookupError(f"there is no cluster {cluster}")
+        members = np.flatnonzero(labelling.clusters == cluster)
         moved = members[self.samples.halves(members)]
         return {"kind": "move", "samples": moved.tolist(), "to": None}
 

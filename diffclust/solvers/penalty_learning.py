@@ -28,8 +28,12 @@ _RESIDUALS = 1024
 def _residuals(
     solver: Lloyd, clusters: Clusters, samples: PyTree, params: Array, cluster: Array
 ) -> Float[Array, "n pixels"]:
+    """Differences of aligned samples from their prototypes, by the roots of their weights."""
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
     difference = jax.tree.map(lambda a, c: a - c[cluster], aligned, clusters.prototype)
+    weight = jax.vmap(solver.energy.pixel_weight)(params, samples)
+    if weight is not None:
+        difference = jax.tree.map(lambda leaf: leaf * jnp.sqrt(weight), difference)
     leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(difference)]
     return jnp.concatenate(leaves, axis=1)
 
@@ -90,4 +94,5 @@ def learned_penalties(
     for _ in range(5):
         hyperparameters = em_step(statistics, hyperparameters, shared=shared)
     weights, is_known = hyperparameters.weights, jnp.all(jnp.isfinite(hyperparameters.weights))
-    return jnp.where(is_known, weights, run.learned.clusters.penalty)
+    before = run.learned.clusters.penalty
+    return jnp.where(is_known, weights, before).astype(before.dtype)

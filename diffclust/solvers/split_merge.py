@@ -108,7 +108,7 @@ def _half_weights(
 
 
 def _filled(values: Float[Array, "n ..."], weight: Float[Array, " n"]) -> Float[Array, "n ..."]:
-    """Values in which missing ones (NaN) are replaced by the mean of the observed."""
+    """Values in which missing ones (NaN) are replaced by the mean of the observed, or by zero."""
     seen = ~jnp.isnan(values)
     observed = jnp.where(seen, values, 0.0)
     mean = jnp.tensordot(weight, observed, 1, precision="highest")
@@ -126,6 +126,9 @@ def _halved(
     cluster: Int[Array, ""],
 ) -> LloydState:
     aligned = jax.vmap(solver.energy.aligned)(params, samples)
+    seen = jax.vmap(solver.energy.pixel_weight)(params, samples)
+    if seen is not None:
+        aligned = jax.tree.map(lambda leaf: jnp.where(seen > 0, leaf, jnp.nan), aligned)
     aligned = jax.tree.map(lambda leaf: _filled(leaf, weight), aligned)
     share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(

@@ -101,10 +101,11 @@ class SnapshotFolder:
     """A folder of snapshots, to be used as a context and given to `fit(snapshots=...)`.
 
     Snapshots are written in the background. One that was being written when the process died is
-    not seen afterwards; where the newest is damaged, the one before is taken. Where an exception
-    ends the block, Ctrl-C and `SystemExit` included, the newest state is saved first: a program
-    that makes an exception of SIGTERM loses nothing to it. A `FitError` is excepted: a fit that
-    broke down would break down again.
+    not seen afterwards; where the newest is damaged, the one before is taken. When the block ends,
+    the newest state is saved, so that a finished fit that is repeated returns its result; also if
+    an exception ends it, Ctrl-C and `SystemExit` included: a program that makes an exception of
+    SIGTERM loses nothing to it. A `FitError` is excepted: a fit that broke down would break down
+    again.
     """
 
     @renamed_keywords(kept="max_to_keep", tell="log")
@@ -115,6 +116,7 @@ class SnapshotFolder:
         run: Mapping[str, Any] = MappingProxyType({}),
         every: float = 60.0,
         max_to_keep: int = 2,
+        save_last: bool = True,
         log: Callable[[str], None] | None = None,
         lock: contextlib.AbstractContextManager[Any] | None = None,
     ) -> None:
@@ -127,6 +129,7 @@ class SnapshotFolder:
                 other settings, samples, weights or another key are refused by `fit` in any case.
             every: Least seconds between two snapshots; 0 saves every state that there is.
             max_to_keep: How many snapshots are kept.
+            save_last: Whether the newest state is saved when the block ends without an error.
             log: Called with a line that says from which snapshot the fit goes on, and with one
                 for each that is damaged; where it is None, the latter are warnings.
             lock: What `locked` gave for this folder, if that was entered before; it ends with the
@@ -145,6 +148,7 @@ class SnapshotFolder:
         refuse_patterns(path)
         self._path = Path(path).absolute()
         self._every, self._last_time = every, time.monotonic()
+        self._save_last = save_last
         self._log = log
         self._pending: State | None = None
         self._failed = False
@@ -210,7 +214,7 @@ class SnapshotFolder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Saves the newest state where an error ends the block, and waits until it is complete.
+        """Saves the newest state, and waits until it is complete.
 
         Args:
             kind: Type of the error that ended the block, or None.
@@ -221,17 +225,23 @@ class SnapshotFolder:
             OSError: If a state could not be saved, and nothing else was wrong.
         """
         with self._lock, signals_deferred():
-            if self._pending is not None and error is not None and not isinstance(error, FitError):
-                with contextlib.suppress(Exception):
+            is_wanted = self._save_last if error is None else not isinstance(error, FitError)
+            failures = []
+            # Orbax and tensorstore raise whatever they like.
+            try:
+                if self._pending is not None and is_wanted:
                     self._write(self._pending)
+            except Exception as failure:
+                failures.append(failure)
             try:
                 if "_manager" in vars(self):
                     self._manager.close()
-            # Orbax and tensorstore raise whatever they like.
             except Exception as failure:
-                cannot_save = self._save_error(failure)
+                failures.append(failure)
+            if failures:
+                cannot_save = self._save_error(failures[0])
                 if error is None:
-                    raise cannot_save from failure
+                    raise cannot_save from failures[0]
             # Of a save that failed, writes may come back even later.
             if not self._failed:
                 self._quiet.close()

@@ -124,7 +124,7 @@ def test_prototypes_that_are_moved(key: jax.Array) -> None:
 @pytest.mark.slow
 def test_a_mixture_gains_density(key: jax.Array) -> None:
     images = bars(24, 2)
-    training = Training(steps=(10, 10), batch_size=8, split_merge=False)
+    training = Training(steps=(10, 10, 5), batch_size=8, split_merge=False)
     settings = {"transforms": "aff", "training": training}
     result = MODELS["dti-gmm"].from_settings({"num_clusters": 2, **settings}).fit(images, key=key)
     figures = movement(result, images, key=key)

@@ -180,7 +180,10 @@ def test_all_exports_of_a_folder_of_images(run: Run, serve: Serve) -> None:
         assert (out / "label-studio" / place).is_file()
     assert "=cat()" in (out / "label-studio" / "config.xml").read_text()
     assert "document root" in reported["Label Studio"]
-    assert "1 images were moved or split off by hand" in reported["Labels of the model's clusters"]
+    assert (
+        "1 of the images was moved or split off by hand"
+        in reported["Labels of the model's clusters"]
+    )
 
 
 def test_images_that_are_no_files_are_written(run: Run, serve: Serve) -> None:
@@ -223,7 +226,7 @@ def test_a_prediction_with_labels(run: Run, serve: Serve) -> None:
     reported = (
         "labels: in assignments.csv; new ones get the label of the cluster they are assigned to;"
     )
-    assert f"{reported} that 1 images were moved" in out
+    assert f"{reported} 1 of the images was moved" in out
     rows = table(Path("new/assignments.csv"))
     expected = {0: "'=cat", 1: "cluster 1", 2: "'=cat"}
     assert [row["label"] for row in rows] == [expected[k] for k in read_run("new").clusters]
@@ -249,7 +252,7 @@ def test_a_prediction_with_labels(run: Run, serve: Serve) -> None:
     [
         (("nowhere",), "'nowhere' holds no run"),
         (("run", "--source", "nothing.npz"), "'nothing.npz' is no file"),
-        (("run", "--source", "others.npz"), "no longer holds the images of this run"),
+        (("run", "--source", "others.npz"), "does not hold the images of this run"),
         (("run", "--out", "damaged"), "is damaged"),
         (("run", "--out", "images.npz"), "Not a directory"),
     ],

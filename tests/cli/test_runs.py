@@ -262,7 +262,14 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     # Nor are files of a run, whichever it is, and alignments.
     fitted(run, "two", "--no-report")
     table = ("export", "one", "--what", "assignments", "--out", "two/assignments.csv")
-    assert "is a file of a run; give another path" in refused(run, *table, "--overwrite")
+    assert "lies in the folder of a run" in refused(run, *table, "--overwrite")
+    assert "lies in the folder of a run" in refused(run, *table[:-1], "two/other.csv")
+    assert "lies in the folder of a run" in refused(
+        run, "export", "one", "--what", "folders", "--out", "one/sorted"
+    )
+    # What runs were fitted to is no comparison's either.
+    picture = ("compare", "one", "two", "--out", "photos/left/4.png", "--overwrite")
+    assert "'photos/left/4.png' is read" in refused(run, *picture)
     Path("aligned").mkdir()
     Path("aligned/export.json").write_text('{"what": "align", "run": "aligned/run"}')
     message = refused(run, "export", "one", "--what", "folders", "--out", "aligned", "--overwrite")
@@ -274,7 +281,7 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     again = ("export", "one", "--what", "folders", "--out", "again", "--source", "moved")
     assert run(*again)[0] == 0
     Path("moved/left/4.png").unlink()
-    assert "no longer holds the images of this run" in refused(run, *again, "--overwrite")
+    assert "does not hold the images of this run" in refused(run, *again, "--overwrite")
 
 
 def test_images_of_arrays_are_written(run: Run) -> None:
@@ -616,6 +623,24 @@ def test_a_table_in_a_file_loses_nothing(capsys: pytest.CaptureFixture) -> None:
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines()[1:]] == names
     assert out.count("0.98765") == 16 * 16
+
+
+def test_a_sweep_counts_samples_that_have_weight(run: Run) -> None:
+    images = patterns(12)
+    noise = np.random.default_rng(1).uniform(size=(9, 8, 8)).astype(np.float32)
+    np.savez("all.npz", x=np.concatenate([images, noise]), y=np.arange(21) % 3)
+    np.savez("part.npz", x=images, y=np.arange(12) % 3)
+    np.save("weights.npy", np.repeat([1.0, 0.0], [12, 9]))
+    tables = []
+    for name, more in (("all", ["--weights", "weights.npy"]), ("part", [])):
+        sweep = ("sweep", f"{name}.npz", "-k", "2-3", *QUICK, *more)
+        assert run(*sweep, "--out", name)[0] == 0
+        with Path(name, "sweep.csv").open(newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+    assert {"silhouette", "stability", "acc"} <= tables[0][0].keys()
+    for every, counted in zip(*tables, strict=True):
+        for column in ("loss", "silhouette", "stability", "acc", "nmi", "ari"):
+            assert float(every[column]) == pytest.approx(float(counted[column]), rel=1e-4), column
 
 
 @pytest.mark.slow

@@ -184,6 +184,17 @@ def test_group_normalisation_against_numpy() -> None:
     np.testing.assert_allclose(layer(picture), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_group_normalisation_of_bright_images_keeps_its_digits() -> None:
+    bright = 1e4 + jax.random.normal(jax.random.key(0), (9, 8, 16))
+    assert float(jnp.std(GroupNormalisation(16)(bright))) == pytest.approx(1.0, rel=1e-2)
+
+
+def test_single_precision_goes_into_networks_of_double() -> None:
+    with jax.enable_x64(True):
+        network = residual_backbone(8, 8, 1, key=jax.random.key(0))
+        assert network(jnp.zeros((8, 8, 1), jnp.float32)).dtype == jnp.float64
+
+
 def test_group_normalisation_of_a_blank_image_has_finite_gradients() -> None:
     layer = GroupNormalisation(8)
     gradient = jax.jit(jax.grad(lambda picture: jnp.sum(layer(picture) ** 2)))(

@@ -114,7 +114,7 @@ def test_the_labels_of_a_model_follow_its_clusters(result: Any, tmp_path: Path) 
     moved = tuple(np.flatnonzero(result.assignments == 1)[:2].tolist())
     actual, note = labels(Rename(0, "cat"), Move(moved, 0), Move(moved[:1], None))
     assert actual == ["cat", "cluster 1", "cluster 2"]
-    assert note.endswith("that 2 images were moved or split off by hand changes no cluster")
+    assert note.endswith("2 of the images were moved or split off by hand: that changes no cluster")
     # Moved into what their cluster was merged with, they are where they belong.
     assert "by hand" not in labels(Move(moved, 0), Merge((1,), 0))[1]
 

@@ -261,8 +261,8 @@ def test_a_cluster_is_split_in_two(client: Client, result_and_data: Any) -> None
     nearest = np.square(images[:, None] - means).sum(axis=2).argmin(axis=1)
     for number, part in enumerate(parts):
         assert set(nearest[part]) == {number}
-    for cluster in (99, "0", None, [0]):
-        assert client.edit(1, kind="split", cluster=cluster)[0] == 400
+    for cluster, status in ((99, 404), ("0", 400), (None, 400), ([0], 400), (True, 400)):
+        assert client.edit(1, kind="split", cluster=cluster)[0] == status
     assert (
         client.edit(1, kind="move", samples=[int(np.flatnonzero(parts[0])[0])], to=None)[0] == 200
     )

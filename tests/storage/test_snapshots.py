@@ -341,7 +341,7 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
         "none": np.zeros((0, 3), np.int64),
         "device": jnp.ones(3),
     }
-    with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
+    with SnapshotFolder(tmp_path, run={}, every=1e9, save_last=False) as folder:
         folder.save(lambda: (state, {"at": 1}))
     with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
         assert folder.latest(lambda _: state) is None
@@ -361,6 +361,22 @@ def test_a_folder_gives_back_what_it_was_given(tmp_path: Path) -> None:
     for name, array in state.items():
         np.testing.assert_array_equal(result[name], array)
         assert result[name].dtype == array.dtype
+
+
+def test_a_finished_fit_that_is_repeated_returns_its_result(tmp_path: Path) -> None:
+    images, seen = np.random.default_rng(0).random((12, 4, 4), np.float32), []
+    model = KMeans(2, num_restarts=1, max_passes=3)
+    with SnapshotFolder(tmp_path) as folder:
+        first = model.fit(images, key=KEY, snapshots=folder)
+    with SnapshotFolder(tmp_path, log=lambda _: None) as folder:
+        again = model.fit(images, key=KEY, snapshots=folder, callback=seen.append)
+    assert not [progress for progress in seen if progress.stage == "pass"]
+    assert_same(again.outcome, first.outcome)
+    with SnapshotFolder(tmp_path) as folder, pytest.raises(ValueError, match="another key"):
+        model.fit(images, key=jax.random.key(7), snapshots=folder)
+    with SnapshotFolder(tmp_path / "none", save_last=False) as folder:
+        model.fit(images, key=KEY, snapshots=folder)
+    assert not any((tmp_path / "none" / "states").iterdir())
 
 
 def test_states_of_a_fit_by_another_key_are_refused(tmp_path: Path) -> None:
@@ -406,7 +422,7 @@ def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
     for name in [name for name in sys.modules if name.startswith("orbax.checkpoint")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
-    with SnapshotFolder(tmp_path, run={}, every=1e9) as folder:
+    with SnapshotFolder(tmp_path, run={}, every=1e9, save_last=False) as folder:
         assert folder.latest(lambda _: {}) is None
         folder.save(lambda: ({"device": jnp.ones(3)}, {"at": 1}))
         assert folder.last() is None
@@ -871,8 +887,9 @@ def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.Monke
         model = ("--method", "kmeans", "--restarts", "1", "--max-passes", "1", "--seed", seed)
         started = ("images.npz", "-k", "4", *model, "--no-report", "--out", f"start-{seed}")
         assert fit(*started)[0] == 0
-    options = break_off(fit, monkeypatch, "started", "--start", "start-1", at=3)
-    for more in ([], ["--start", "start-2"]):
+    one = ["--restarts", "1"]
+    options = break_off(fit, monkeypatch, "started", "--start", "start-1", *one, at=3)
+    for more in (one, ["--start", "start-2", *one]):
         status, err = fit(*arguments(QUICK, "started"), *more, "--resume")
         assert (status, err.count("\n")) == (2, 0)
         assert "began with another start" in err
