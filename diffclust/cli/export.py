@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -359,6 +360,13 @@ def _folders(job: _Export) -> str:
         raise ValueError(
             f"{len(missing)} of {len(files)} files are gone, such as {str(missing[0])!r}; say "
             "where they are now with --source"
+        )
+    fitted = (run.folder / "summary.json").stat().st_mtime
+    if changed := [file for file in files if file.stat().st_mtime > fitted]:
+        print(
+            f"warning: {len(changed)} of {len(files)} files changed after they were clustered, "
+            f"such as {str(changed[0])!r}; name their folder with --source to have them compared",
+            file=sys.stderr,
         )
     activity, paths = "linking" if link else "copying", _paths(job, files)
     for position, (file, path) in enumerate(zip(files, paths, strict=True), start=1):

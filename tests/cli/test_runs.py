@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -254,6 +255,11 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     assert {str(link.resolve()) for link in links} == {
         str(Path(p).resolve()) for p in result.places
     }
+    # A picture that is another one by now is told of.
+    later = Path("one/summary.json").stat().st_mtime + 5
+    os.utime("photos/left/4.png", (later, later))
+    err = run("export", "one", "--what", "folders", "--out", "later")[2]
+    assert "warning: 1 of 18 files changed after they were clustered, such as" in err
     # Replaced only where it is an earlier export.
     assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
     assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
