@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from diffclust.models.base import Result
-from diffclust.models.selection import IS_POSITIVE
+from diffclust.models.selection import counted
 from diffclust.solvers import Assignment
 
 SIGNIFICANCE = 0.05
@@ -31,27 +31,21 @@ def conformal_p_values(result: Result, assignment: Assignment) -> Float[np.ndarr
     if jax.tree.leaves(result.outcome.learned.clusters.predictor):
         return None
     new, own = assignment.nonconformity, result.outcome.assignment
-    is_fitted, fitted = _is_fitted(result), own.nonconformity
-    own = jax.tree.map(lambda each: each[is_fitted], own)
+    positions, fitted = counted(result.outcome), own.nonconformity
+    own = jax.tree.map(lambda each: each[positions], own)
     if new is None:
         return p_values(own, assignment)
     fitted = result.model.nonconformity(result.outcome) if fitted is None else fitted
-    both = ((own, fitted[is_fitted]), (assignment, new))
+    both = ((own, fitted[positions]), (assignment, new))
     return p_values(*(dataclasses.replace(each, distances=values) for each, values in both))
-
-
-def _is_fitted(result: Result) -> np.ndarray:
-    """Which samples of a fit count: those of weight zero were assigned but not fitted."""
-    count = len(result.outcome.assignment.clusters)
-    return result.outcome.extras.get(IS_POSITIVE, np.ones(count)) > 0
 
 
 def novelty(
     result: Result, assignment: Assignment, values: Float[np.ndarray, " n"]
 ) -> dict[str, float]:
-    """Counts new samples that are far from their cluster: farther than 95 % of the fitted ones.
+    """Counts new samples that are far from their cluster: farther than 95 % of its fitted ones.
 
-    Of a cluster with fewer than 19 fitted samples, those count that are farther than all of them.
+    If a cluster has fewer than 39 of these, new samples count that are farther than all of them.
 
     Args:
         result: A fitted model.
@@ -62,11 +56,13 @@ def novelty(
         `far`, how many are, and `far_usual`, how many would be on average if they were like the
         fitted ones.
     """
-    fitted = result.outcome.assignment.clusters[_is_fitted(result)]
-    sizes = np.bincount(fitted, minlength=result.model.num_clusters)
-    bounds = np.where(sizes > 0, np.maximum(SIGNIFICANCE, 1.0 / (1 + sizes)), SIGNIFICANCE)
-    own = bounds[assignment.clusters]
-    return {"far": float(np.sum(values <= own)), "far_usual": float(np.sum(own))}
+    fitted = result.outcome.assignment.clusters[counted(result.outcome)]
+    ranks = 1 + np.bincount(fitted, minlength=result.model.num_clusters)
+    # The p-values of a cluster are multiples of 1 / ranks.
+    bounds = np.maximum(1.0, np.floor(SIGNIFICANCE * ranks)) / ranks
+    own = np.where(ranks > 1, bounds, 0.0)[assignment.clusters]
+    far = values <= own * (1.0 + 1e-9)
+    return {"far": float(np.sum(far)), "far_usual": float(np.sum(own))}
 
 
 def p_values(fitted: Assignment, new: Assignment) -> Float[np.ndarray, " n"]:

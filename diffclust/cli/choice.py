@@ -23,7 +23,7 @@ from diffclust.data import Collection
 from diffclust.image_source import checksum
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
-from diffclust.models.selection import IS_POSITIVE
+from diffclust.models.selection import IS_POSITIVE, counted
 from diffclust.parallel import Data
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
@@ -83,8 +83,8 @@ class Trial:
         words = None if self.result is None else self.result.model.words
         if clusters is None or (words is not None and words.is_density):
             return math.nan
-        counted = slice(None) if self.counted is None else self.counted
-        nearest, margins = clusters.distances[counted], clusters.margins[counted]
+        own = slice(None) if self.counted is None else self.counted
+        nearest, margins = clusters.distances[own], clusters.margins[own]
         second = nearest + margins
         if not np.isfinite(second).all():
             return math.nan
@@ -363,8 +363,9 @@ def _by_evidence(fits: Sequence[Fit], fitter: Fitter) -> Choice:
 
 def _counted(clusters: Result | PointClusters) -> np.ndarray:
     """The samples of a fit that have a positive weight; of clusters alone there are no others."""
-    extras = clusters.outcome.extras if isinstance(clusters, Result) else {}
-    return np.flatnonzero(extras.get(IS_POSITIVE, np.ones(len(clusters.assignments))))
+    if isinstance(clusters, Result):
+        return counted(clusters.outcome)
+    return np.arange(len(clusters.assignments))
 
 
 def _trial(
@@ -373,8 +374,7 @@ def _trial(
     """A trial with its scores; it is named by its number of clusters where no name is given."""
     about = {"name": str(options.clusters), "position": float(options.clusters), **more}
     if clusters is not None:
-        about["counted"] = counted = _counted(clusters)
+        about["counted"] = own = _counted(clusters)
         if dataset.labels is not None:
-            found = clusters.assignments[counted]
-            about["scores"] = metrics.scores(dataset.labels[counted], found)
+            about["scores"] = metrics.scores(dataset.labels[own], clusters.assignments[own])
     return Trial(options=options, value=float(value), clusters=clusters, **about)

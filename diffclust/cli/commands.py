@@ -26,7 +26,7 @@ from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource, checksum
 from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
-from diffclust.models.selection import IS_POSITIVE
+from diffclust.models.selection import IS_POSITIVE, counted
 from diffclust.parallel import Data
 from diffclust.parallel.processes import broadcast_one_to_all, raise_everywhere
 from diffclust.plotting import Film, save_prototypes
@@ -365,9 +365,9 @@ def write_run(
     """
     scores, is_source = {}, isinstance(dataset.samples, ImageSource)
     given = samples.sample_arguments(options, dataset) if isinstance(options, Fit) else {}
-    weight = given.get("sample_weight")
+    weight, own = given.get("sample_weight"), counted(result.outcome)
     if dataset.labels is not None:
-        scores = metrics.scores(dataset.labels, result.assignments)
+        scores = metrics.scores(dataset.labels[own], result.assignments[own])
     summary = {
         **result.summary(),
         "seed": options.seed,

@@ -362,10 +362,11 @@ def _folders(job: _Export) -> str:
             "where they are now with --source"
         )
     fitted = (run.folder / "summary.json").stat().st_mtime
-    if changed := [file for file in files if file.stat().st_mtime > fitted]:
+    newer = [file for file in files if file.stat().st_mtime > fitted]
+    if newer and source is None:
         print(
-            f"warning: {len(changed)} of {len(files)} files changed after they were clustered, "
-            f"such as {str(changed[0])!r}; name their folder with --source to have them compared",
+            f"warning: {len(newer)} of {len(files)} files are newer than the run, such as "
+            f"{str(newer[0])!r}, and may have changed; give --source to have them compared",
             file=sys.stderr,
         )
     activity, paths = "linking" if link else "copying", _paths(job, files)

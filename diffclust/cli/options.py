@@ -328,12 +328,12 @@ class Export:
     Attributes:
         run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
         what: assignments: the table (.csv, .npz). params: the numbers by which each sample, or its
-            prototype, was moved (.csv, .npz). aligned: samples after alignment (.npz, a folder of
-            PNG files; shapes and series .csv). restored: each image's prototype, drawn where and as
-            the image was (.npz, a folder). registration: the centre of each figure in pixels, its
-            relative size and its slant (.csv), or all params (.npz). prototypes: .npz, one .png, or
-            a folder; mean shapes and series .csv. folders: the images themselves, in a folder for
-            each cluster.
+            prototype, was moved (.csv, .npz). aligned: samples after registration and alignment
+            (.npz, a folder of PNG files; shapes and series .csv). restored: each image's prototype,
+            drawn where and as the image was (.npz, a folder). registration: the centre of each
+            figure in pixels, its relative size and its slant (.csv), or all params (.npz).
+            prototypes: .npz, one .png, or a folder; mean shapes and series .csv. folders: the
+            images themselves, in a folder for each cluster.
         out: File or folder to write, new or empty.
         source: Where the samples are now, if they have been moved since.
         link: With folders, make symbolic links instead of copies.

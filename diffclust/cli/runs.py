@@ -98,8 +98,12 @@ def refuse_read(out: str, sources: Iterable[str]) -> None:
         ValueError: If it is there, and is one of them or in one; or if it lies in any run's folder.
     """
     target = Path(os.path.realpath(out))
-    if any(target.is_relative_to(os.path.realpath(s)) for s in sources) and target.is_file():
-        raise ValueError(f"{out!r} is read; give another path")
+    # Tables and pages in a folder of pictures are not read with them.
+    may_be_within = target.suffix.lower() not in (".csv", ".html", ".npz")
+    for path in (Path(os.path.realpath(s)) for s in sources if not is_name(s)):
+        is_read = target == path or (may_be_within and target.is_relative_to(path))
+        if is_read and target.is_file():
+            raise ValueError(f"{out!r} is read; give another path")
     _refuse_within_run(out, target)
 
 

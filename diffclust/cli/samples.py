@@ -29,6 +29,7 @@ from diffclust.data import (
     Dataset,
     LandmarkSet,
     PaddedSize,
+    Recordings,
     SeriesSet,
     check_landmarks,
     load,
@@ -445,7 +446,7 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"{blank.size} of {len(dataset)} images are blank (of a single colour{where}), at "
             f"index {_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
-        if dataset.paths:
+        if dataset.paths and not isinstance(dataset, Recordings):
             size = "x".join(map(str, dataset.images.shape[1:3]))
             message += f"; if cropping to {size} pixels left nothing of them, give --pad"
     try:

@@ -116,7 +116,7 @@ def print_summary(out: str, result: Result, dataset: Collection, summary: dict[s
         # How much the graphs agree whose mean was cut.
         warning = unsteady(summary["stability"])
         screen.print(f"stability {summary['stability']:.2f}{f'. {warning}' if warning else ''}")
-    if summary.get("far", 0) > _MANY_FAR * summary.get("far_usual", 0):
+    if summary.get("far", 0) > max(1, _MANY_FAR * summary.get("far_usual", 0)):
         share = summary["far_usual"] / summary["n"]
         screen.print(
             f"{summary['far']:.0f} of {plural(summary['n'], dataset.noun)} are farther from their "

@@ -137,9 +137,7 @@ def _divided(right: Array, white: Array, share: float) -> Array:
 
 
 def _log_determinant(white: Array) -> Scalar:
-    """Of a positive definite matrix, or of the diagonal matrix with this diagonal."""
-    if white.ndim == 1:
-        return jnp.sum(jnp.log(white))
+    """Of a positive definite matrix."""
     factor = jnp.linalg.cholesky(white, symmetrize_input=False)
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
@@ -158,7 +156,10 @@ def _excess(change: Float[Array, "*dims"], white: Float[Array, "*dims"], rest: f
     """
     near, values, share = is_near(change), _eigenvalues(change), 1.0 - rest
     close = jnp.where(near, values, 0.0)
-    logs = jnp.where(near, jnp.sum(jnp.log1p(close)), _log_determinant(white))
+    if change.ndim == 1:
+        logs = jnp.sum(jnp.where(near, jnp.log1p(close), jnp.log(white)))
+    else:
+        logs = jnp.where(near, jnp.sum(jnp.log1p(close)), _log_determinant(white))
     if rest == 0.0:
         return jnp.sum(values) - logs
     if rest <= 0.5:

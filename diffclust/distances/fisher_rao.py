@@ -18,6 +18,7 @@ from diffclust.distances.gaussian import (
     DiagonalGaussian,
     Gaussian,
     dims_of,
+    is_near,
     require_same_shapes,
     symmetrised,
     whitened_by,
@@ -153,10 +154,15 @@ def diagonalised_fisher_rao(p: Gaussian, q: Gaussian, *, scale: float = 0.5) -> 
     References:
         Shape K-means, Sec. 2, after Eq. 9.
     """
-    change, _, offset = whitened_by(p, q)
+    change, white, offset = whitened_by(p, q)
     values, axes = symmetric_eigen(change)
+    root = jnp.linalg.cholesky(white, symmetrize_input=False)
+    variances = jnp.sum(product(root.T, axes) ** 2, axis=0)
     first = DiagonalGaussian(jnp.zeros_like(values), jnp.ones_like(values))
-    second = DiagonalGaussian(product(axes.T, offset), 1.0 + values)
+    near = is_near(change)
+    second = DiagonalGaussian(
+        product(axes.T, offset), jnp.where(near, 1.0 + jnp.where(near, values, 0.0), variances)
+    )
     return diagonal_fisher_rao(first, second, scale=scale)
 
 

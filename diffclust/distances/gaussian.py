@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from diffclust.distances.base import AbstractDissimilarity, weighted_sum
 from diffclust.linalg import whiten
@@ -177,16 +177,17 @@ def whitened_covariance(
     return change, jnp.where(is_near(change), eye + change, whiten(factor, other))
 
 
-def is_near(change: Float[Array, "*dims"]) -> Array:
+def is_near(change: Float[Array, "*dims"]) -> Bool[Array, "..."]:
     """Whether a whitened covariance is near the identity: then its difference has more digits.
 
     Args:
         change: The difference, or its diagonal.
 
     Returns:
-        A boolean.
+        A boolean; of a diagonal one for each variance.
     """
-    return jnp.max(jnp.sum(jnp.abs(change), axis=-1, keepdims=change.ndim < 2)) < 0.5
+    size = jnp.abs(change)
+    return size < 0.5 if change.ndim < 2 else jnp.max(jnp.sum(size, axis=-1)) < 0.5
 
 
 def symmetrised(p: Gaussian) -> Gaussian:

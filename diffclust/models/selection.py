@@ -16,6 +16,19 @@ IS_POSITIVE = "is_positive"
 """Name of the extra that marks, by 1 and 0, which samples have a positive weight."""
 
 
+def counted(outcome: Outcome) -> Int[np.ndarray, " m"]:
+    """Finds the samples that a fit counts.
+
+    Args:
+        outcome: What came of the fit.
+
+    Returns:
+        Positions of those with a positive weight; the others were assigned, but not fitted.
+    """
+    count = len(outcome.assignment.clusters)
+    return np.flatnonzero(outcome.extras.get(IS_POSITIVE, np.ones(count)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """The samples given to a fit.

@@ -122,7 +122,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
             f"{network}, {integer(_num_weights(outcome.learned.shared))} weights, and for each "
             f"cluster {integer(heads)} more"
         )
-    if empty := describe_empty(result.counts, noun):
+    predicted = outcome.status is Status.PREDICTED
+    if not predicted and (empty := describe_empty(result.counts, noun)):
         figures["Empty"] = empty
     for name, words in CHANGES.items():
         if name in measured:

@@ -233,7 +233,8 @@ class Clusterer(_Predictor):
         """
         if reset:
             self._range = dtype, is_scaled, largest
-        fitted, was_scaled, bound = self._range
+        # One that an earlier version pickled does not know.
+        fitted, was_scaled, bound = getattr(self, "_range", (dtype, is_scaled, largest))
         if is_scaled != was_scaled and max(largest, bound) > _LARGEST_INTENSITY:
             raise ValueError(
                 f"the fitted samples were {fitted}, up to {bound:.4g} when they were compared, and "
@@ -254,16 +255,15 @@ class Clusterer(_Predictor):
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
         """Rows of numbers as samples of the model."""
-        if X.ndim in (3, 4) or self._method.sample_kind == "series":
-            return X
-        if self._takes_rows():
-            if self.register != "none" or self.mask is not None:
-                raise ValueError(
-                    "register and mask need images, and X has rows of numbers; give an array of "
-                    "shape (n, height, width) or (n, height, width, channels)"
-                )
+        needs_places = self._takes_rows() and (self.register != "none" or self.mask is not None)
+        if needs_places and X.ndim < 3:
+            raise ValueError(
+                "register and mask need images, and X has rows of numbers; give an array of "
+                "shape (n, height, width) or (n, height, width, channels)"
+            )
+        if self._takes_rows() and not needs_places:
             return X.reshape(len(X), 1, -1, 1)
-        if X.ndim > 2:
+        if X.ndim > 2 or self._method.sample_kind == "series":
             return X
         count = X.shape[1]
         if self._method.sample_kind == "image":

@@ -184,7 +184,7 @@ def _steps(transform: AbstractTransform) -> tuple[AbstractTransform, ...]:
     """The parts of what `compose` made, or the transform itself."""
     # A subclass may apply its parts in a way of its own.
     if isinstance(transform, Compose | SpatialChain) and type(transform) in (Compose, SpatialChain):
-        return transform.transforms
+        return tuple(itertools.chain.from_iterable(map(_steps, transform.transforms)))
     return (transform,)
 
 

@@ -102,7 +102,7 @@ def test_of_few_fitted_samples_those_are_far_that_are_beyond_all(key: jax.Array)
     values = conformal_p_values(result, new)
     assert values.min() > SIGNIFICANCE
     sizes = np.bincount(result.assignments, minlength=2)
-    usual = np.maximum(SIGNIFICANCE, 1 / (1 + sizes))[new.clusters]
+    usual = 1 / (1 + sizes[new.clusters])
     found = novelty(result, new, values)
     assert found == {"far": float(np.sum(values <= usual)), "far_usual": pytest.approx(usual.sum())}
     assert 12 <= found["far"] < 18

@@ -450,7 +450,8 @@ def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster
     np.save("more.npy", strangers)
     status, out, _ = run("predict", "run", "more.npy", "--out", "new")
     assert status == 0
-    assert "6 of 10 images are farther from their cluster than 95% of those" in out
+    # 30 in each were fitted, so that those are far that are farther than all of them.
+    assert "6 of 10 images are farther from their cluster than 97% of those" in out
     assert summary("new")["far"] == 6
     assert [float(row["p_value"]) <= 0.05 for row in rows("new")] == [False] * 4 + [True] * 6
     fitted, page = (Path(name, "report.html").read_text("utf-8") for name in ("run", "new"))
@@ -460,6 +461,10 @@ def test_a_prediction_has_figures_of_its_own_and_says_what_belongs_to_no_cluster
         assert words not in page
     assert f"<dt>summed distance</dt><dd>{report_text.number(summary('new')['loss'])}</dd>" in page
     assert "<dt>far from their cluster</dt><dd>6 (60.0" in page
+    one = squares(1)
+    np.save("one.npy", one)
+    assert run("predict", "run", "one.npy", "--out", "alone")[0] == 0
+    assert "clusters is empty" not in Path("alone/report.html").read_text("utf-8")
     assert run("compare", "run", "new")[0] == 0
     assert run("predict", "run", "many.npy", "--out", "same")[0] == 0
     assert summary("same")["far"] <= 4

@@ -259,7 +259,7 @@ def test_images_are_sorted_into_folders(run: Run) -> None:
     later = Path("one/summary.json").stat().st_mtime + 5
     os.utime("photos/left/4.png", (later, later))
     err = run("export", "one", "--what", "folders", "--out", "later")[2]
-    assert "warning: 1 of 18 files changed after they were clustered, such as" in err
+    assert "warning: 1 of 18 files are newer than the run, such as" in err
     # Replaced only where it is an earlier export.
     assert "--overwrite" in refused(run, "export", "one", "--what", "folders", "--out", "sorted")
     assert run("export", "one", "--what", "folders", "--out", "sorted", "--overwrite")[0] == 0
@@ -812,9 +812,9 @@ def test_no_file_of_a_run_that_is_read_is_replaced(run: Run) -> None:
     for name in ("one", "two"):
         fitted(run, name, "--no-report")
     compare = ("compare", "one", "two", "--out", "one/assignments.csv", "--overwrite")
-    assert "is read; give another path" in refused(run, *compare)
+    assert "lies in the folder of a run" in refused(run, *compare)
     export = ("export", "one", "--what", "assignments", "--out", "one/assignments.csv")
-    assert "is read; give another path" in refused(run, *export, "--overwrite")
+    assert "lies in the folder of a run" in refused(run, *export, "--overwrite")
 
 
 def test_an_interruption_after_all_is_written_says_so(

@@ -175,3 +175,17 @@ def test_narrow_gaussians_keep_their_digits_in_single_precision(alpha, variance)
             found = SLOPE(*(p, q)[::order], alpha)
             np.testing.assert_allclose(found.variance, slope.variance, rtol=1e-4)
             np.testing.assert_allclose(found.mean, slope.mean, rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.4, 1.0])
+def test_many_small_differences_keep_their_digits(alpha):
+    change = np.float32(1.0) + 1e-3 * (np.arange(1000) % 3 - 1).astype(np.float32)
+    with jax.enable_x64(True):
+        one = DiagonalGaussian(jnp.zeros(1000), jnp.ones(1000))
+        exact = float(
+            ALPHA(one, DiagonalGaussian(jnp.zeros(1000), jnp.asarray(change, "f8")), alpha)
+        )
+    with jax.enable_x64(False):
+        one = DiagonalGaussian(jnp.zeros(1000), jnp.ones(1000))
+        found = float(ALPHA(one, DiagonalGaussian(jnp.zeros(1000), jnp.asarray(change)), alpha))
+    assert found == pytest.approx(exact, rel=1e-3)

@@ -94,6 +94,7 @@ def test_exact_is_symmetric_in_single_precision_for_narrow_gaussians():
             expected = np.sqrt(0.5) * abs(np.log(variance))
             for pair in ((wide, narrow), (narrow, wide)):
                 assert float(EXACT(*pair)) == pytest.approx(expected, rel=1e-5)
+                assert float(DIAGONALISED(*pair)) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("scale", [0.5, 0.2])

@@ -215,7 +215,7 @@ def test_energies_of_a_search_that_goes_on_with_few_clusters_are_all_there() -> 
     result = model.fit(series, key=_key())
     energies, actual = result.energies(series), result.predict(series)
     assert (np.isfinite(energies) & (energies >= 0.0) & (energies < 1e6)).all()
-    assert (energies.min(axis=1) <= actual.distances * (1 + 1e-5)).all()
+    assert (energies.min(axis=1) <= actual.distances * (1 + 1e-4)).all()
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ def test_what_was_composed_before_counts_as_its_parts() -> None:
     flat = compose(GAIN, AFFINE, SPLINE)
     for nested in (compose(compose(GAIN, AFFINE), SPLINE), compose(GAIN, compose(AFFINE, SPLINE))):
         assert nested == flat
+    assert compose(flat, AFFINE) == compose(GAIN, AFFINE, SPLINE, AFFINE)
 
 
 def test_one_transform_is_itself() -> None:
