@@ -12,7 +12,7 @@ USE = """
 import jax.numpy as jnp
 from diffclust.transforms import Affine
 try:
-    Affine()(jnp.zeros((6, 1)), jnp.zeros((4, 4, 1)))
+    Affine().deformation(jnp.zeros((6, 1)))
 except Exception as error:
     print(type(error).__name__, "params" in str(error))
 """
