@@ -1,13 +1,17 @@
 """`diffclust align`: pictures aligned to their common mean, as K-means with one cluster does it."""
 
-import os
 from pathlib import Path
 
 from diffclust.cli.commands import fit
 from diffclust.cli.export import export, mark_export
 from diffclust.cli.options import Align, Export, Fit
-from diffclust.cli.runs import GO_ON, interruption_says, partial_folder, remove_staged
-from diffclust.data.source import is_name
+from diffclust.cli.runs import (
+    GO_ON,
+    interruption_says,
+    partial_folder,
+    refuse_holding,
+    remove_staged,
+)
 from diffclust.plotting import as_picture, displayable
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file
@@ -27,12 +31,7 @@ def _check_folder(out: Path, options: Align) -> None:
     if not (is_own and (options.overwrite or options.resume)):
         remedy = "give --overwrite or --resume" if is_own else "give another --out"
         raise ValueError(f"{options.out!r} is not empty; {remedy}")
-    if not is_name(options.source):
-        source = Path(os.path.realpath(options.source))
-        if source.is_relative_to(os.path.realpath(out)):
-            raise ValueError(
-                f"{options.out!r} holds {options.source!r}, which is read; give another --out"
-            )
+    refuse_holding(options.out, [options.source])
 
 
 def align(options: Align) -> None:

@@ -55,7 +55,6 @@ class Trial:
         scores: Scores against the labels, where there are any; they play no part in the choice.
         stability: The adjusted Rand index between the fit and another one, from another seed; of
             spectral methods, between the graphs that were averaged. NaN where it is not known.
-        counted: The samples that its figures count, those of positive weight; None for all.
     """
 
     name: str
@@ -65,7 +64,6 @@ class Trial:
     clusters: Clusters
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     stability: float = math.nan
-    counted: np.ndarray | None = None
 
     @property
     def result(self) -> Result | None:
@@ -83,7 +81,7 @@ class Trial:
         words = None if self.result is None else self.result.model.words
         if clusters is None or (words is not None and words.is_density):
             return math.nan
-        own = slice(None) if self.counted is None else self.counted
+        own = _counted(clusters)
         nearest, margins = clusters.distances[own], clusters.margins[own]
         second = nearest + margins
         if not np.isfinite(second).all():
@@ -373,8 +371,7 @@ def _trial(
 ) -> Trial:
     """A trial with its scores; it is named by its number of clusters where no name is given."""
     about = {"name": str(options.clusters), "position": float(options.clusters), **more}
-    if clusters is not None:
-        about["counted"] = own = _counted(clusters)
-        if dataset.labels is not None:
-            about["scores"] = metrics.scores(dataset.labels[own], clusters.assignments[own])
+    if clusters is not None and dataset.labels is not None:
+        own = _counted(clusters)
+        about["scores"] = metrics.scores(dataset.labels[own], clusters.assignments[own])
     return Trial(options=options, value=float(value), clusters=clusters, **about)

@@ -80,11 +80,24 @@ def new_folder(
     """
     target = check_target(out, kind=kind, is_one=is_one, overwrite=overwrite)
     _refuse_within_run(out, target)
+    refuse_holding(out, inputs)
+    return staged(target, replace=overwrite)
+
+
+def refuse_holding(out: str, inputs: Iterable[str]) -> None:
+    """Refuses to replace a folder that holds what is read.
+
+    Args:
+        out: Path of the folder.
+        inputs: Files and folders that are read. They need not exist.
+
+    Raises:
+        ValueError: If it is one of them, or holds one.
+    """
     for path in inputs:
         is_read = not is_name(path) and os.path.exists(path)
-        if is_read and Path(os.path.realpath(path)).is_relative_to(target):
+        if is_read and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(out)):
             raise ValueError(f"{out!r} holds {path!r}, which is read; give another folder")
-    return staged(target, replace=overwrite)
 
 
 def refuse_read(out: str, sources: Iterable[str]) -> None:

@@ -116,24 +116,22 @@ def _exponent(p: AnyGaussian, q: AnyGaussian, rest: float) -> tuple[Scalar, Arra
     if not 0.0 <= rest <= 1.0:
         is_finite = ~(jnp.min(_eigenvalues(rest * change)) <= -1.0)
         change = jnp.where(is_finite, change, 0.0)
-        white = jnp.where(is_finite, white, _blend(white, 0.0))
+        white = jnp.where(is_finite, white, _identity(white))
     shift = offset * _divided(offset, white, rest)
     return 0.5 * (jnp.sum(shift) + _excess(change, white, rest)), is_finite
 
 
-def _blend(white: Array, share: float) -> Array:
-    """(1 - share) I + share Σ, for Σ or its diagonal."""
-    one = jnp.ones_like(white) if white.ndim == 1 else jnp.eye(len(white), dtype=white.dtype)
-    return (1.0 - share) * one + share * white
+def _identity(white: Array) -> Array:
+    """I, or its diagonal."""
+    return jnp.ones_like(white) if white.ndim == 1 else jnp.eye(len(white), dtype=white.dtype)
 
 
 def _divided(right: Array, white: Array, share: float) -> Array:
     """((1 - share) I + share Σ)⁻¹ times a vector or matrix, for Σ or its diagonal."""
     if share == 0.0:
         return right
-    if white.ndim == 1:
-        return right / _blend(white, share)
-    return jnp.linalg.solve(_blend(white, share), right)
+    mixed = (1.0 - share) * _identity(white) + share * white
+    return right / mixed if white.ndim == 1 else jnp.linalg.solve(mixed, right)
 
 
 def _log_determinant(white: Array) -> Scalar:
@@ -165,7 +163,7 @@ def _excess(change: Float[Array, "*dims"], white: Float[Array, "*dims"], rest: f
     if rest <= 0.5:
         return (jnp.sum(jnp.log1p(rest * values)) - rest * logs) / (rest * share)
     # Eigenvalues of Σ⁻¹ - I.
-    far = _eigenvalues(_divided(_blend(white, 0.0), white, 1.0)) - 1.0
+    far = _eigenvalues(_divided(_identity(white), white, 1.0)) - 1.0
     inverse = jnp.where(near, -close / (1.0 + close), far)
     if share == 0.0:
         return logs + jnp.sum(inverse)

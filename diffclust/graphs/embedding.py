@@ -327,15 +327,10 @@ def _least_values(
 
     Those of the matrix between the vectors D^(1/2) 1 of its parts, which weak edges join.
     """
-    from scipy.sparse.csgraph import connected_components
-
     strong = matrix.copy()
     strong.data[strong.data < _WEAK] = 0.0
     strong.eliminate_zeros()
-    part = connected_components(strong, directed=False)[1]
-    volume = np.bincount(part, degree)
-    entries = np.sqrt(degree * safe_inverse(volume)[part])
-    vectors = scipy.sparse.csc_array((entries, (np.arange(len(part)), part)))
+    vectors = _component_vectors(strong, degree)
     between = scipy.sparse.csr_array(vectors.T @ matrix @ vectors)
     leading = np.argsort(-between.diagonal(), kind="stable")[:most]
     return np.linalg.eigvalsh(between[leading][:, leading].toarray())[::-1]

@@ -155,7 +155,7 @@ def describe_empty(counts: Sequence[int] | np.ndarray, noun: str) -> str:
     Returns:
         A sentence, or nothing where no cluster is empty.
     """
-    empty = sum(1 for size in counts if not size)
+    empty = len(counts) - np.count_nonzero(counts)
     if not empty:
         return ""
     return (

@@ -269,10 +269,11 @@ def parse_edit(content: Any) -> Edit:
     Raises:
         ValueError: If it is none.
     """
-    one = (content.get(name) for name in ("cluster", "into", "to")) if type(content) is dict else ()
-    if any(type(value) is bool for value in one):  # which is an integer in Python, not in JSON
-        raise ValueError(_NO_NUMBER)
     match content:
+        case (
+            {"cluster": bool()} | {"into": bool()} | {"to": bool()}
+        ):  # Python takes it for a number
+            raise ValueError(_NO_NUMBER)
         case {"kind": "name", "cluster": int(cluster), "name": str(name)}:
             return Rename(cluster, name)
         case {"kind": "merge", "clusters": [*clusters], "into": int(into)}:

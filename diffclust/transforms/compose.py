@@ -183,7 +183,7 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
 def _steps(transform: AbstractTransform) -> tuple[AbstractTransform, ...]:
     """The parts of what `compose` made, or the transform itself."""
     # A subclass may apply its parts in a way of its own.
-    if isinstance(transform, Compose | SpatialChain) and type(transform) in (Compose, SpatialChain):
+    if type(transform) is Compose or type(transform) is SpatialChain:
         return tuple(itertools.chain.from_iterable(map(_steps, transform.transforms)))
     return (transform,)
 
