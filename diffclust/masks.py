@@ -23,8 +23,8 @@ def as_mask(value: Any) -> str | None:
 
     Args:
         value: Weights of the pixels in [0, 1], array-like of shape `(height, width)`: numbers,
-            8-bit integers (divided by 255) or booleans, 0 for pixels that do not count. Or a mask
-            as text already, or None.
+            8-bit integers (divided by 255, if any is above 1) or booleans, 0 for pixels that do
+            not count. Or a mask as text already, or None.
 
     Returns:
         The mask as text: its height and width, and its weights in steps of 1/255. None where all
@@ -39,7 +39,7 @@ def as_mask(value: Any) -> str | None:
         _decoded(value)
         return value
     array = np.asarray(value)
-    if array.dtype == np.uint8:
+    if array.dtype == np.uint8 and array.max(initial=0) > 1:
         array = array / _LEVELS
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "biuf":
         raise ValueError(

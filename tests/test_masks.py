@@ -300,6 +300,15 @@ def test_a_picture_of_a_mask_is_resized_like_the_images(tmp_path: Path) -> None:
     Image.fromarray(picture).save(tmp_path / "mask.png")
     result = load_mask(tmp_path / "mask.png", (4, 4))
     assert np.allclose(result, [[0, 0, 1, 1]] * 4, atol=0.2)
+    picture[...] //= 255
+    Image.fromarray(picture).save(tmp_path / "ones.png")
+    np.testing.assert_array_equal(load_mask(tmp_path / "ones.png"), picture[..., 0])
+    # 8-bit numbers of which none is above 1 are no weights of 1/255.
+    assert as_mask(picture[..., 0]) == as_mask(picture[..., 0] > 0)
+    assert as_mask(np.ones((4, 4), np.uint8)) is None
+    Image.fromarray(255 * picture).save(tmp_path / "mask.jpg")
+    with pytest.raises(DataError, match="is a JPEG, in which pixels beside an edge"):
+        load_mask(tmp_path / "mask.jpg")
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "black.png")
     with pytest.raises(DataError, match="hides all pixels"):
         load_mask(tmp_path / "black.png")

@@ -88,7 +88,7 @@ class InvariantDistance(eqx.Module):
 
     It is a quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric, and
     without the triangle inequality. If the transforms form a group, it is symmetric when pixels are
-    weighted by the Jacobian.
+    weighted by the Jacobian and no ink leaves the canvas: what no pixel reads costs nothing.
 
     Attributes:
         energy: The energy to minimise, including penalties.

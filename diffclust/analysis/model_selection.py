@@ -15,6 +15,9 @@ from diffclust.types import Key
 _CLEAR_GAP = 1.5
 """How many times wider than every other gap of its graph the chosen one must be to be clear."""
 
+_CLEAR_DEPTH = 0.02
+"""By how much an elbow must be deeper than that of evenly spread data, as a share of the fall."""
+
 _CLEAR_EVIDENCE = 0.05
 """By what share of the range of all evidences the highest must exceed the next."""
 
@@ -105,14 +108,15 @@ def grounds_of_losses(
         )
         return Grounds(None, False, reason)
     counts = np.asarray(num_clusters, np.float64)
-    depth, smooth = _depth(counts, losses), _depth(counts, 1.0 / counts)
+    best = list(num_clusters).index(chosen)
+    curves = (losses, _evenly_spread(counts, losses))
+    depth, smooth = (_depths(counts, curve)[best] for curve in curves)
     reason = (
         f"At K = {chosen} the loss lies farthest below the straight line between its ends (its "
         f"elbow), by {depth:.0%} of its fall; over this range evenly spread data without any "
-        f"clusters would have up to {smooth:.0%}"
+        f"clusters would have up to {smooth:.0%} there"
     )
-    best = list(num_clusters).index(chosen)
-    if depth <= smooth:
+    if depth <= smooth + _CLEAR_DEPTH:
         reason = f"No clear choice. {reason}. Look at the curve, the silhouette and the stability."
         return Grounds(best, False, reason)
     reason = f"{reason}. The choice depends on the range of K that was tried."
@@ -121,15 +125,22 @@ def grounds_of_losses(
     return Grounds(best, True, reason)
 
 
-def _depth(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> float:
-    """The largest distance of the losses below their chord, as a fraction of their decrease.
+def _evenly_spread(counts: np.ndarray, losses: Sequence[float]) -> np.ndarray:
+    """Losses of data without clusters, which decrease like K^(-2/d) in d dimensions (Zador, 1982).
 
-    Without clusters, losses decrease like K^(-2/d) in d dimensions (Zador, 1982). This is deepest
-    in the plane, where it is 1 / K.
+    The exponent is the one by which the losses decrease from end to end, but at least that of the
+    plane, 1, and at most that of a line, 2; the latter also where losses are negative.
     """
+    first, last = losses[0], min(losses)
+    steepness = math.log(first / last) / math.log(counts[-1] / counts[0]) if last > 0.0 else 2.0
+    return counts ** -np.clip(steepness, 1.0, 2.0)
+
+
+def _depths(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> np.ndarray:
+    """How far the losses lie below the chord between their ends, as fractions of their fall."""
     values = np.minimum.accumulate(np.asarray(losses, np.float64))
     fall, share = values[0] - values[-1], (counts - counts[0]) / (counts[-1] - counts[0])
-    return float(np.max((values[0] - values) / fall - share)) if fall > 0.0 else 0.0
+    return (values[0] - values) / fall - share if fall > 0.0 else np.zeros(len(values))
 
 
 def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, float]]) -> Grounds:
@@ -203,7 +214,7 @@ def grounds_of_evidence(names: Sequence[str], values: Sequence[float]) -> Ground
         reason = f"No clear choice. {reason}. It stands at the end of the range: try finer grids."
         return Grounds(best, False, reason)
     margin, width = values[best] - others.max(), values[best] - others.min()
-    if len(others) > 1 and margin < _CLEAR_EVIDENCE * width:
+    if margin == 0.0 or (len(others) > 1 and margin < _CLEAR_EVIDENCE * width):
         reason = (
             f"No clear choice. {reason}. The difference is a hair's: under {_CLEAR_EVIDENCE:.0%} "
             "of the range. Of two that are as good the smaller grid is the quicker one."

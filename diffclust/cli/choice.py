@@ -88,7 +88,9 @@ class Trial:
             return math.nan
         if words is not None and words.is_squared:
             nearest, second = np.sqrt(np.maximum(nearest, 0.0)), np.sqrt(np.maximum(second, 0.0))
-        return float(np.mean(1.0 - nearest / np.maximum(second, np.finfo(second.dtype).tiny)))
+        # Where both are nothing, a sample belongs to two clusters alike.
+        shares = np.where(second > 0.0, nearest / np.where(second > 0.0, second, 1.0), 1.0)
+        return float(np.mean(1.0 - shares))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -143,7 +143,7 @@ class Processes:
         if path.is_dir() and kinds_in(path, FORMATS) == (True,) and options.rate is None:
             part = (jax.process_index(), jax.process_count())
             own = load_folder(path, part=part, **common)
-            return samples.without_blank(own) if options.skip_bad else own, None
+            return samples.without_blank(model, own) if options.skip_bad else own, None
         everything = None
         if options.source.endswith((".npy", ".npz")):
             # Where it is compressed, say, or what is wrong with it, the loader will know.
@@ -151,6 +151,8 @@ class Processes:
                 everything = open_stream(options.source, **common)
         if everything is None:
             everything = samples.load_images(options, common)
+            if options.skip_bad:
+                everything = samples.without_blank(model, everything)
         own = everything.take(self._local_indices(len(everything)))
         if isinstance(own.images, ImageSource) and not options.stream:
             own = dataclasses.replace(own, images=own.images[:])

@@ -81,6 +81,10 @@ class _Export:
             distinct = len({name.strip() for name in known} - {""}) == len(known) > 0
             landmarks = known if distinct else range(1, points.shape[1] + 1)
             header = ["shape", "landmark", *"xyz"[: points.shape[2]], "cluster"]
+            names = list(names)
+            if len(set(names)) < len(names):
+                # Of shapes of one name a table would have one.
+                names = [f"{name}-{i}" for i, name in enumerate(names)]
             rows = (
                 (name, landmark, *place, cluster)
                 for name, shape, cluster in zip(names, points, clusters, strict=True)

@@ -70,6 +70,7 @@ def load_samples(
     model = like.model if isinstance(like, Result) else like
     if model.descriptor.sample_kind == "image":
         dataset = load_images(options, loader_arguments(options, like, bar))
+        dataset = without_blank(model, dataset) if options.skip_bad else dataset
     else:
         length = like.sample_shape[0] if isinstance(like, Result) else None
         dataset = load_table(options, model, length)
@@ -155,7 +156,7 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
         dataset = load_pictures(path.parent, [Path(path.name)], **common)
     else:
         dataset = load(source, rate=options.rate, seconds=options.seconds, **common)
-    return without_blank(dataset) if options.skip_bad else dataset
+    return dataset
 
 
 def loader_arguments(
@@ -267,6 +268,10 @@ def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
     return PaddedSize(*size) if options.pad else size
 
 
+_DRAWN_SETS = ("affine-mnist", "diffeo-mnist", "mnist-1k")
+"""Sets whose indices are those of what they are drawn from."""
+
+
 def inputs_of(options: Fit) -> list[str]:
     """The files and folders that a fit reads.
 
@@ -296,6 +301,8 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     if options.weights is not None:
         drawn = None if options.limit is None else (options.limit, options.seed)
         total = len(dataset) + len(dataset.skipped)
+        if options.source in _DRAWN_SETS:
+            drawn, total = None, None
         if drawn is not None or (dataset.indices >= total).any():
             total = None  # the set is drawn from a larger one, of unknown size
         weights = load_weights(options.weights, dataset.indices, total=total, drawn=drawn)
@@ -396,16 +403,17 @@ def _refuse_options(options: Fit | Predict, names: Sequence[str], of_what: str) 
             raise ValueError(f"{option(name)} is for {of_what}; leave it out")
 
 
-def without_blank(dataset: Dataset) -> Dataset:
+def without_blank(model: AbstractModel, dataset: Dataset) -> Dataset:
     """Leaves out the images of a single colour, and counts them as skipped.
 
     Args:
+        model: The model, whose mask may hide what an image shows.
         dataset: The images.
 
     Returns:
         The others.
     """
-    blank, indices = _validation.uniform_images(dataset.images), dataset.indices
+    blank, indices = _without_figures(model, dataset.images), dataset.indices
     if not blank.size:
         return dataset
     names = dataset.paths or [f"image {index}" for index in indices]

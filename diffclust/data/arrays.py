@@ -45,6 +45,10 @@ def as_images(
         DataError: If the shape is another, a side is empty, values are out of range, NaN or
             infinite (with the indices of those images), or the type has no fixed range.
     """
+    if np.ma.is_masked(array):
+        raise DataError(
+            f"{name} must not have masked values; fill them, or give the model a mask of pixels."
+        )
     try:
         array = np.asarray(array)
     except ValueError as error:
@@ -327,6 +331,8 @@ def check_labels(labels: np.ndarray, n: int, where: str, *, noun: str = "images"
         )
     if labels.dtype.kind == "f" and (np.isfinite(labels) & (labels == np.round(labels))).all():
         labels = labels.astype(np.int64)
+    if labels.dtype == object and all(isinstance(label, str) for label in labels.tolist()):
+        labels = labels.astype(np.str_)
     if labels.dtype.kind == "S":
         labels = np.array([label.decode("utf-8", "replace") for label in labels.tolist()])
     if labels.dtype.kind not in "iubU":

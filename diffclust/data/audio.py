@@ -21,7 +21,7 @@ from diffclust.data.folder import choose_files, decode_each, gather, list_files
 FORMATS = (".wav", ".flac", ".ogg")
 """What is read, by suffix; which of them a file is is told from its bytes."""
 
-OTHER_SUFFIXES = (".aac", ".aif", ".aiff", ".m4a", ".mp3", ".opus", ".wma")
+OTHER_SUFFIXES = (".aac", ".aif", ".aiff", ".au", ".m4a", ".mp3", ".oga", ".opus", ".wma")
 """Recordings that are not read: leaving them out unsaid would lose data."""
 
 _SIGNATURES = (b"RIFF", b"RIFX", b"RF64", b"fLaC", b"OggS")

@@ -21,11 +21,13 @@ from numpy.lib.npyio import NpzFile
 from diffclust._validation import reason_of, some
 from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
 from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_labels
-from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
-from diffclust.masks import as_mask
+from diffclust.data.pictures import FORMATS, JPEG_SUFFIXES, quiet_decoding, read_picture
+from diffclust.masks import as_mask, mask_weights
 
 _NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
-_KEY_PAIRS = (("x", "y"), ("images", "labels"))
+_LABEL_KEYS = {"x": ("y", "labels"), "images": ("labels", "y")}
+"""What labels may be called, by the name of the images."""
+
 BOMB_RATIO, BOMB_BYTES = 200, 2**30
 """A member that grows this much, to this size, was made to fill the memory: images compress
 a few times, and only near-blank ones a hundred times."""
@@ -46,8 +48,8 @@ def load_array(
 
     Args:
         path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
-            `y_train`, `y_test`, as Keras names them), under `x` (`y`), under `images` (`labels`),
-            or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
+            `y_train`, `y_test`, as Keras names them), under `x` or `images` (`y` or `labels`), or
+            are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
             finds its labels (`train-labels-idx1-ubyte`) beside it.
         name: What the data are called; by default the file's name without its suffix.
         **settings: As for `load`; nothing is skipped, and no progress reported.
@@ -212,9 +214,9 @@ def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], lis
         parts = parts if split == "all" else [split]
         labels = [f"y_{part}" for part in parts if f"y_{part}" in keys]
         return [f"x_{part}" for part in parts], labels
-    for key, label_key in _KEY_PAIRS:
+    for key, label_keys in _LABEL_KEYS.items():
         if key in keys:
-            return [key], [label_key] if label_key in keys else []
+            return [key], [each for each in label_keys if each in keys][:1]
     if len(keys) == 1:
         return keys, []
     raise DataError(
@@ -304,10 +306,11 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         )
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
-    images, plain = _read_idx(path), re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
+    images, plain = _read_idx(path), path.name.lower().removesuffix(".gz")
     name = re.sub(r"idx[34]", "idx1", re.sub(r"images?", "labels", plain))
-    for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
-        if name != plain and beside.is_file():
+    for beside in sorted(path.parent.iterdir()):
+        is_named = name != plain and beside.name.lower() in (name, f"{name}.gz")
+        if is_named and beside.is_file():
             return Contents(images, _read_idx(beside), "the array", f"the labels {beside.name!r}")
     return Contents(images, None, "the array")
 
@@ -422,7 +425,7 @@ def load_mask(
 
     Args:
         path: A picture, whose grey levels are the weights, or numbers in [0, 1], 8-bit integers or
-            booleans `[height, width]`.
+            booleans `[height, width]`. No JPEG: its compression makes edges of black not black.
         size: Height and width in pixels, to which a picture is resized and centre-cropped like the
             images; None leaves it.
 
@@ -434,17 +437,22 @@ def load_mask(
     """
     path = Path(path)
     where = f"mask in {str(path)!r}"
+    if path.suffix.lower() in JPEG_SUFFIXES:
+        raise DataError(
+            f"{where} is a JPEG, in which pixels beside an edge are no longer black, and would "
+            "count; save it as PNG, from the original."
+        )
     if path.suffix.lower() in FORMATS:
         try:
             with quiet_decoding():
                 weights = read_picture(path, size)
         except FileError as error:
             raise DataError(f"{where} cannot be read: {error}; give another picture.") from error
-        weights = weights.mean(axis=2) / (255 if weights.dtype == np.uint8 else 1)
+        weights = weights[..., 0] if weights.shape[2] == 1 else weights.mean(axis=2) / 255
     else:
         weights = read_archive(path).images
     try:
-        as_mask(weights)
+        mask = as_mask(weights)
     except ValueError as error:
         raise DataError(f"{where} is not one: {error}.") from error
-    return (weights / 255 if weights.dtype == np.uint8 else weights).astype(float)
+    return np.ones(weights.shape) if mask is None else mask_weights(mask)[..., 0]

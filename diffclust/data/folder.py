@@ -19,6 +19,9 @@ from diffclust.data.pictures import FORMATS, OTHER_SUFFIXES, quiet_decoding, rea
 from diffclust.image_source import installed_memory
 from diffclust.storage.staging import EXPORT_MARK, is_output
 
+_SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev"}
+"""What splits are called; two of them are no classes."""
+
 _MAX_THREADS = 8
 """Decoding releases Python's lock; more threads would wait for the disk."""
 
@@ -401,10 +404,16 @@ def choose_files(
             there are fewer files than parts.
     """
     parents = [file.parts[:-1] for file in paths]
-    if {parts[0] if parts else "" for parts in parents} <= {"train", "test"}:
-        if options.split != "all":
-            paths = [file for file in paths if file.parts[0] == options.split]
+    top = {parts[0] if parts else "" for parts in parents}
+    if top <= {"train", "test"}:
+        wanted = ("train", "test") if options.split == "all" else (options.split,)
+        paths = [file for split in wanted for file in paths if file.parts[0] == split]
         parents = [file.parts[1:-1] for file in paths]
+    elif len(top) > 1 and {name.lower() for name in top} <= _SPLITS:
+        raise DataError(
+            f"folder {str(root)!r} holds splits, {some(map(repr, sorted(top)))}, which would be "
+            f"taken for classes; keep those named train and test there, or give one of them."
+        )
     elif options.split != "all":
         raise DataError(
             f"folder {str(root)!r} has no splits; use split 'all', or sort the {noun} into "

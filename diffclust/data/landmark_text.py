@@ -93,7 +93,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         if not header:
             header = _header(cells, path)
         elif len(cells) == len(header):
-            yield line, dict(zip(header, cells, strict=True))
+            # A first column without a name has names of rows, as R and pandas write them.
+            first = 0 if header[0] else 1
+            yield line, dict(zip(header[first:], cells[first:], strict=True))
         else:
             raise DataError(
                 f"line {line} of {str(path)!r} has {len(cells)} fields, and the header "

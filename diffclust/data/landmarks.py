@@ -158,7 +158,7 @@ def read_npz(path: Path) -> StoredLandmarks:
     landmarks = arrays.pop(key)
     n, k = (*landmarks.shape[:2], 0, 0)[:2]
     names, landmark_names = (
-        tuple(map(str, array.tolist())) if array is not None and array.shape == (count,) else None
+        _texts(array) if array is not None and array.shape == (count,) else None
         for array, count in (
             (arrays.pop("names", None), n),
             (arrays.pop("landmark_names", None), k),
@@ -170,6 +170,12 @@ def read_npz(path: Path) -> StoredLandmarks:
     named = set(LABEL_KEYS) - {"y"}
     columns = {key: array for key, array in arrays.items() if array.shape == (n,) or key in named}
     return StoredLandmarks(landmarks, names, landmark_names, columns)
+
+
+def _texts(array: np.ndarray) -> tuple[str, ...]:
+    """Names as strings, also where they are stored as bytes."""
+    names = np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array
+    return tuple(map(str, names.tolist()))
 
 
 def table_of(path: Path) -> Literal["landmarks", "series"] | None:

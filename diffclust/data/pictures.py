@@ -16,14 +16,15 @@ from diffclust.data.dataset import FileError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_NETPBM = (".pgm", ".ppm", ".pbm", ".pnm")
-FORMATS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".webp", ".bmp", ".gif", *_NETPBM)
+_NETPBM = (".pgm", ".ppm", ".pbm", ".pnm", ".pfm")
+JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".jpe")
+FORMATS = (".png", *JPEG_SUFFIXES, ".tif", ".tiff", ".webp", ".bmp", ".gif", *_NETPBM)
 """The files that are read, by suffix; which format a file has is told from its bytes."""
 
 PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Their formats, as Pillow calls them."""
 
-OTHER_SUFFIXES = (".avif", ".heic", ".jp2")
+OTHER_SUFFIXES = (".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl")
 """Pictures of formats that are not read: leaving them out unsaid would lose data."""
 
 _FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm"
@@ -120,6 +121,9 @@ def _check_picture(picture: "Image") -> None:
         )
     if not width or not height:
         raise FileError(f"without pixels: {width}x{height}")
+
+    if any(tile.args == "LA;16B" for tile in getattr(picture, "tile", ())):
+        raise FileError("of 16-bit grey and transparency, and 8 bits would be read; save it opaque")
 
     # A phone's JPEG may carry its own preview, or a view for another eye, behind the picture.
     if picture.format != "MPO" and getattr(picture, "is_animated", False):

@@ -1,6 +1,7 @@
 """Series over time: loading them from `.npz`, `.csv` and `.ts` files."""
 
 import importlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,23 @@ def _read_csv(path: Path) -> tuple[Any, None]:
         where = f"of line {line} of {str(path)!r}"
         values = [as_number(cell, f"value {i + 1} {where}") for i, cell in enumerate(cells)]
         series.append(np.asarray(values))
+    _refuse_numbered(series, path)
     return series, None
+
+
+def _refuse_numbered(rows: list[np.ndarray], path: Path) -> None:
+    """Refuses the header of a table that counts the columns, or warns where it may be a series."""
+    if len(rows) < 3:
+        return
+    has_row_names = bool(np.isnan(rows[0][:1]).all())
+    counts = rows[0][int(has_row_names) :]
+    if len(counts) < 3 or not np.array_equal(counts, np.arange(len(counts))):
+        return
+    what = f"the first row of {str(path)!r} counts 0, 1, 2, ..."
+    remedy = "write the table without header and row names (in pandas, header=False, index=False)"
+    if has_row_names:
+        raise DataError(f"{what}, as a header does; {remedy}.")
+    warnings.warn(f"{what}, and is taken for a series; if it is a header, {remedy}", stacklevel=4)
 
 
 def _read_ts(path: Path) -> tuple[Any, np.ndarray | None]:

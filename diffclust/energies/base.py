@@ -52,8 +52,8 @@ class AbstractPairEnergy(eqx.Module):
 
         Args:
             sample: A sample, for its shape only.
-            scale: Factor applied to the distance only: the number of original pixels per pixel of a
-                coarser level, so that penalties keep their weight.
+            scale: Factor applied to the distance only, so that penalties keep about their weight:
+                the number of original pixels that are averaged in a pixel of a coarser level.
 
         Returns:
             The energy as a function of params, sample and one cluster.

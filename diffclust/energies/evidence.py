@@ -97,10 +97,23 @@ def effective_pixels(
     return jnp.clip(energy**2 / jnp.maximum(crossed, tiny), 1.0, most)
 
 
-def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array]:
-    """Precision matrices of the warps of each cluster: of the prior and of the posterior."""
-    prior = einsum("kt,tij->kij", given.precision, fit.forms)
-    return prior, fit.hessian / given.noise + prior
+def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array, Array]:
+    """Precision matrices of the warps of each cluster: of the prior and of the posterior.
+
+    Directions that no penalty measures, such as a constant that is added to all params of a time
+    warp, are not integrated over: both matrices are one there. The last matrix projects onto them.
+    """
+    size = fit.forms.shape[1]
+    largest = jnp.max(jnp.abs(fit.forms), axis=(1, 2), keepdims=True)
+    tiny, eps = jnp.finfo(largest.dtype).tiny, jnp.finfo(largest.dtype).eps
+    form = jnp.sum(fit.forms / jnp.maximum(largest, tiny), axis=0)
+    values, vectors = jnp.linalg.eigh(form)
+    is_free = (values <= 8 * size * eps * values[-1]).astype(values.dtype)
+    free = einsum("ip,p,jp->ij", vectors, is_free, vectors)
+    rest = jnp.eye(size, dtype=free.dtype) - free
+    hessian = einsum("ij,kjl,lm->kim", rest, fit.hessian, rest)
+    prior = einsum("kt,tij->kij", given.precision, fit.forms) + free[None]
+    return prior, hessian / given.noise + prior, free
 
 
 @renamed_keywords(warps="fit")
@@ -116,7 +129,8 @@ def log_evidence(fit: FitStatistics, given: Hyperparameters) -> Scalar:
     """
     energy = fit.distance / given.noise + jnp.sum(given.precision * fit.sizes, axis=1)
     likelihood = -0.5 * (energy + fit.count * fit.pixels * jnp.log(2.0 * jnp.pi * given.noise))
-    prior, posterior = (jnp.linalg.slogdet(matrices)[1] for matrices in _precisions(fit, given))
+    precisions = _precisions(fit, given)[:2]
+    prior, posterior = (jnp.linalg.slogdet(matrices)[1] for matrices in precisions)
     return jnp.sum(likelihood + 0.5 * fit.count * (prior - posterior))
 
 
@@ -136,7 +150,8 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
     References:
         MacKay (1992), Bayesian interpolation; Cosentino et al., ST K-means, Sec. 6.
     """
-    covariance = jnp.linalg.inv(_precisions(fit, given)[1])
+    _, posterior, free = _precisions(fit, given)
+    covariance = jnp.linalg.inv(posterior) - free[None]
     uncertainty = einsum("kij,kji->k", fit.hessian, covariance)
     sizes = fit.sizes + fit.count[:, None] * einsum("tij,kji->kt", fit.forms, covariance)
     total = jnp.sum(fit.count)

@@ -92,9 +92,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         distance: The distance measured after the transform.
         pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weights each pixel by ½ (1 +
             |det ∂warp|): the two terms are the integrals over the prototype's and over the sample's
-            canvas. The energy of a map then equals that of its inverse with sample and prototype
-            exchanged. The minimum over splines is not symmetric, as the inverse of a spline is not
-            a spline.
+            canvas. As long as no ink leaves the canvas, the energy of a map then equals that of its
+            inverse with sample and prototype exchanged, up to resampling. The minimum over splines
+            is not symmetric, as the inverse of a spline is not a spline.
         mask: Which pixels count, from `diffclust.masks.as_mask`, both of samples and of what they
             are compared with; None for all. A sample's hidden pixels move with it, and its visible
             part counts as much as if nothing had been moved under the mask. Make hidden pixels

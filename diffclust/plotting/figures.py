@@ -104,7 +104,9 @@ def dendrogram(
     from scipy.cluster.hierarchy import dendrogram as draw
 
     figure = _figure(min(30.0, max(6.0, 0.12 * len(hierarchy.registered))), 4.0)
-    axes, labels = figure.subplots(), None if names is None else [str(name) for name in names]
+    axes = figure.subplots()
+    # Between dollars matplotlib would set formulae.
+    labels = None if names is None else [str(name).replace("$", r"\$") for name in names]
     style = {"leaf_font_size": 7, "color_threshold": 0.0, "above_threshold_color": "0.3"}
     draw(hierarchy.linkage, ax=axes, labels=labels, **style)
     axes.set_ylabel("distance")

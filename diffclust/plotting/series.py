@@ -13,6 +13,9 @@ MOST_POINTS = 120
 _BAND = 360
 """Height of the curve of each channel; of several, two thirds of it."""
 
+_DASH = np.array([[-0.004], [0.004]]) * np.array([SIDE, 0.0])
+"""From the left to the right end of what is drawn for a single value."""
+
 _MARGIN = 0.06
 """Above and below a curve, as a share of its height."""
 
@@ -60,15 +63,20 @@ class CurveFrame:
             The `d` attribute of an SVG path.
         """
         length, band = len(series), self.height / len(self.low)
-        kept = np.arange(0, length, -(-length // MOST_POINTS))
-        x = (kept + 0.5) / length * SIDE
-        share = 1.0 - np.clip((series[kept] - self.low) / (self.high - self.low), -0.1, 1.1)
+        step = -(-length // MOST_POINTS)
+        share = 1.0 - np.clip((series - self.low) / (self.high - self.low), -0.1, 1.1)
         y = band * (_MARGIN + (1.0 - 2.0 * _MARGIN) * share + np.arange(len(self.low)))
         parts = []
         for channel in y.T:
-            for run in np.ma.clump_unmasked(np.ma.masked_invalid(channel)):
-                if run.stop - run.start > 1:
-                    parts.append(polyline(np.stack([x[run], channel[run]], axis=1)))
+            # The first value of each step that is not missing.
+            steps = np.pad(channel, (0, -length % step), constant_values=np.nan).reshape(-1, step)
+            first = np.isfinite(steps).argmax(axis=1) + step * np.arange(len(steps))
+            kept = first[first < length]
+            points = np.stack([(kept + 0.5) / length * SIDE, channel[kept]], axis=1)
+            for run in np.ma.clump_unmasked(np.ma.masked_invalid(channel[kept])):
+                # A value between missing ones is a short line of its own.
+                ends = points[run] if run.stop - run.start > 1 else points[run] + _DASH
+                parts.append(polyline(ends))
         return "".join(parts)
 
     def drawn_shape(self, series: Float[np.ndarray, "length channels"]) -> str:

@@ -16,6 +16,7 @@ from diffclust.data import Collection, Dataset
 from diffclust.data.dataset import draw
 from diffclust.methods import plural
 from diffclust.models import Result, of_images
+from diffclust.models.selection import counted
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
@@ -156,12 +157,14 @@ def confusion_table(result: Result, dataset: Collection) -> str:
     """
     if dataset.labels is None:
         return ""
-    classes, clusters = np.unique(dataset.labels).tolist(), result.model.num_clusters
+    own = counted(result.outcome)
+    labels, assignments = dataset.labels[own], result.assignments[own]
+    classes, clusters = np.unique(labels).tolist(), result.model.num_clusters
     if len(classes) > _MOST_ROWS or clusters > _MOST_COLUMNS:
         return ""
     table = np.zeros((len(classes), clusters), int)
-    np.add.at(table, (np.searchsorted(classes, dataset.labels), result.assignments), 1)
-    matched = metrics.best_mapping(dataset.labels, result.assignments)
+    np.add.at(table, (np.searchsorted(classes, labels), assignments), 1)
+    matched = metrics.best_mapping(labels, assignments)
     # Matched clusters by their class, then the others by the class they mostly are.
     order = sorted(
         range(clusters),
@@ -203,14 +206,15 @@ def common_start_rows(result: Result, dataset: Collection, others: CommonStart |
     if others is None:
         return ""
     rows = [prototype_row("The start", f"{plural(dataset.noun)} drawn by k-means++", others.start)]
+    own = counted(result.outcome)
     for fit in (*others.results, result):
         texts, title = [], fit.model.descriptor.title
         if dataset.labels is not None:
-            scores = metrics.scores(dataset.labels, fit.assignments)
+            scores = metrics.scores(dataset.labels[own], fit.assignments[own])
             accuracy, ari = percent(scores["acc"]), f"{scores['ari']:.3f}"
             texts.append(f"{SCORES['acc']} {accuracy}, {SCORES['ari']} {ari}")
         if fit is not result:
-            same = metrics.adjusted_rand_index(result.assignments, fit.assignments)
+            same = metrics.adjusted_rand_index(result.assignments[own], fit.assignments[own])
             texts.append(f"adjusted Rand index with this fit {same:.3f}")
         name = f"{title[0].upper()}{title[1:]}{', this fit' if fit is result else ''}"
         rows.append(prototype_row(name, "; ".join(texts).replace("-", "−"), fit.prototypes))

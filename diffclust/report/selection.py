@@ -72,8 +72,8 @@ class SampleInfo:
         margin: How much more the second-best cluster would have cost; may be infinite.
         runner_up: The second-best cluster, or -1.
         certainty: Its greatest responsibility, or None where the method has none.
-        p_value: Share of the fitted samples of its cluster that are at least as far; None where it
-            was fitted itself.
+        p_value: Its conformal p-value among the fitted samples of its cluster; None where it was
+            fitted itself.
     """
 
     index: int
@@ -108,8 +108,8 @@ class SampleInfo:
         if self.certainty is not None:
             lines.append(f"responsibility {percent(self.certainty)}")
         if self.p_value is not None:
-            farther = f"farther than {percent(1.0 - self.p_value)}"
-            lines.append(f"{farther} of the {plural(words.noun)} fitted to this cluster")
+            among = f"among the {plural(words.noun)} fitted to this cluster"
+            lines.append(f"p-value {number(self.p_value)} {among}")
         if self.has_margin:
             lines.append(f"margin {number(self.margin)} to cluster {self.runner_up}")
         return "\n".join(lines)

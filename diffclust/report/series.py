@@ -39,7 +39,10 @@ class SeriesRenderer(MeanRenderer):
             self.aligned = self.aligned / np.where(norm > 0, norm, 1.0)
         self.frame = frame = CurveFrame.around(np.concatenate([self.means, self.aligned]))
         self.frames = [CurveFrame.around(series[None]) for series in self.raw]
-        self.drawn_means = [*map(frame.drawn_shape, self.means)]
+        self.drawn_means = [
+            frame.drawn_shape(np.where(self._is_observed(cluster), mean, np.nan))
+            for cluster, mean in enumerate(self.means)
+        ]
         self.medoids = [
             min(np.flatnonzero(result.assignments == i), key=result.distances.item, default=None)
             for i in range(len(self.means))
@@ -49,6 +52,11 @@ class SeriesRenderer(MeanRenderer):
         path = frame.path(self.means[0])
         drawn = f'<path d="{path}" fill="none" stroke="#2f6690" stroke-width="40"/>'
         self.icon = svg_icon(f"0 0 {frame.width} {frame.height}", drawn)
+
+    def _is_observed(self, cluster: int) -> np.ndarray:
+        """At which times some series of a cluster, as it is aligned, has a value."""
+        of_cluster = self.aligned[np.equal(self.clusters, cluster)]
+        return np.logical_or(np.isfinite(of_cluster).any(axis=0), len(of_cluster) == 0)
 
     @property
     def note(self) -> str:

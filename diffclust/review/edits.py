@@ -139,7 +139,8 @@ class Labelling:
             case Rename(cluster, name):
                 self._check_clusters([cluster])
                 name = _checked_name(name)
-                if name in (f"cluster {other}" for other in self.names if other != cluster):
+                others = (f"cluster {other}" for other in self.names if other != cluster)
+                if name.casefold() in others:
                     raise ValueError(f"{name} is what another one is called; give another name")
                 return dataclasses.replace(self, names={**self.names, cluster: name})
             case Merge(merged, into):
@@ -154,7 +155,8 @@ class Labelling:
                 if to is None:
                     # One that no cluster has been named after.
                     numbers = itertools.count(1 + max(*self.names, len(self.homes) - 1))
-                    to = next(n for n in numbers if f"cluster {n}" not in self.names.values())
+                    taken = {name.casefold() for name in self.names.values()}
+                    to = next(n for n in numbers if f"cluster {n}" not in taken)
                 else:
                     self._check_clusters([to])
                 clusters = self.clusters.copy()

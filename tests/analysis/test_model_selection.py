@@ -17,6 +17,7 @@ from diffclust.analysis import (
 )
 from diffclust.data import load_digits
 from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.solvers import kmeans
 
 MODEL = ProjectedScatteringSpectralClustering(
     3, num_removed=(1, 2), num_neighbours=(5,), num_dimensions=20, num_restarts=4
@@ -165,10 +166,22 @@ def test_an_elbow_is_compared_with_that_of_flat_data() -> None:
     counts = np.arange(2, 8)
     smooth = np.max((1 / 2 - 1 / counts) / (1 / 2 - 1 / 7) - (counts - 2) / 5)
     assert smooth == pytest.approx(0.3)
-    for exponent, clear in ((0.9, False), (1.2, True)):
+    for exponent, share in ((0.9, 30), (1.0, 30), (1.2, 33), (2.0, 42)):
         result = grounds_of_losses(counts.tolist(), (counts**-exponent).tolist())
-        assert result.is_clear == clear
-        assert "without any clusters would have up to 30%" in result.reason
+        assert not result.is_clear
+        assert f"without any clusters would have up to {share}%" in result.reason
+    # Three clusters, of which each then falls into parts as a line does.
+    losses = np.where(counts < 3, 1.0, 0.1 * (3.0 / counts) ** 2)
+    assert grounds_of_losses(counts.tolist(), losses.tolist()).is_clear
+    # Likelihoods have losses of either sign.
+    assert not grounds_of_losses(counts.tolist(), (counts**-2.0 - 0.5).tolist()).is_clear
+
+
+def test_no_number_of_clusters_of_a_line_is_a_clear_choice() -> None:
+    line = np.linspace(0.0, 1.0, 400, dtype=np.float32)[:, None]
+    counts = list(range(1, 9))
+    losses = [float(kmeans(line, k, key=jax.random.key(0)).loss) for k in counts]
+    assert not grounds_of_losses(counts, losses).is_clear
 
 
 def test_evidence_within_a_twentieth_of_the_range_is_no_choice() -> None:
@@ -176,3 +189,4 @@ def test_evidence_within_a_twentieth_of_the_range_is_no_choice() -> None:
     names = ["3×3", "4×4", "5×5"]
     assert not grounds_of_evidence(names, [0.0, 10.0, 9.6]).is_clear
     assert grounds_of_evidence(names, [0.0, 10.0, 9.4]).is_clear
+    assert not grounds_of_evidence(names, [1.0, 1.0, 1.0]).is_clear

@@ -205,6 +205,14 @@ def test_blank_images_are_named_and_left_out_on_request(run: Run) -> None:
     assert "skipped 2" in err
     assert run("predict", "some", "blank.npy", "--out", "new", "--skip-bad", "--no-report")[0] == 0
     assert summary("new")["source"]["skipped"] == ["image 3", "image 5"]
+    # What a mask hides is not there.
+    images[4], images[4, :, :4] = 0, np.arange(4)
+    np.save("blank.npy", images)
+    hidden = np.ones(images.shape[1:3])
+    hidden[:, :4] = 0
+    np.save("mask.npy", hidden)
+    assert run(*fit, "few", "--skip-bad", "--mask", "mask.npy")[0] == 0
+    assert [row["index"] for row in rows("few")] == ["0", "1", "2", "6", "7"]
 
 
 @pytest.fixture

@@ -67,6 +67,11 @@ def test_fit_and_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
         exact = np.load(f"{what}.npz")[what]
         np.testing.assert_array_equal(read.landmarks.astype(exact.dtype), exact)
         assert len(read.names) == count
+    # Shapes of one name stay apart.
+    np.savez("twins.npz", landmarks=np.load("shapes.npz")["landmarks"], names=["a", "b"] * 9)
+    assert main(["predict", "run", "twins.npz", "--out", "twins", "--no-report"]) == 0
+    assert main(["export", "twins", "--what", "aligned", "--out", "twins.csv"]) == 0
+    assert load_landmarks("twins.csv").names[:3] == ("a-0", "b-1", "a-2")
     clusters = load_landmarks("aligned.csv").columns["cluster"]
     assert [int(row["cluster"]) for row in rows] == clusters.astype(int).tolist()
     capsys.readouterr()

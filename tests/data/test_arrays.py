@@ -136,7 +136,8 @@ def test_limit_draws_the_same_as_dataset_limit(keras):
 
 
 @pytest.mark.parametrize(
-    ("images", "labels"), [("x", "y"), ("images", "labels"), ("x_test", "y_test")]
+    ("images", "labels"),
+    [("x", "y"), ("x", "labels"), ("images", "labels"), ("images", "y"), ("x_test", "y_test")],
 )
 def test_other_names(tmp_path, images, labels):
     np.savez(tmp_path / "a.npz", **{images: noise(2, 4, 4), labels: np.array(["b", "a"])}, other=1)
@@ -148,6 +149,13 @@ def test_other_names(tmp_path, images, labels):
 def test_only_array_of_any_name(tmp_path):
     np.savez(tmp_path / "a.npz", whatever=noise(2, 4, 4))
     assert load(tmp_path / "a.npz").labels is None
+
+
+def test_masked_values_are_refused():
+    images = np.ma.masked_array(noise(2, 4, 4), mask=np.eye(4)[None].repeat(2, axis=0))
+    with pytest.raises(DataError, match="must not have masked values; fill them"):
+        as_images(images)
+    assert len(as_images(np.ma.masked_array(noise(2, 4, 4)))) == 2
 
 
 def test_labels_of_floats_and_bytes(tmp_path):

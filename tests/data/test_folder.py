@@ -4,6 +4,7 @@ import os
 import struct
 import time
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -109,6 +110,19 @@ def test_splits(tmp_path):
         os.path.join("test", "dog", "c.png"),
     ]
     np.testing.assert_array_equal(test.labels, [0, 1])
+    everything = load(tmp_path).paths
+    assert everything is not None
+    assert [Path(path).parts[-3] for path in everything] == ["train", "train", "test", "test"]
+
+
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("Train", "Test")])
+def test_splits_of_other_names_are_no_classes(tmp_path, names):
+    for name in names:
+        save(tmp_path / name / "cat" / "a.png", noise(5, 4))
+    with pytest.raises(DataError, match="holds splits, .*, which would be taken for classes"):
+        load(tmp_path)
+    save(tmp_path / "other" / "a.png", noise(5, 4))
+    assert load(tmp_path).label_names == tuple(sorted((*names, "other")))
 
 
 def test_missing_split(folder):
@@ -189,6 +203,23 @@ def test_sixteen_bits(tmp_path):
     images = load_folder(tmp_path).images
     np.testing.assert_allclose(images[0, 0, :, 0], values[0] / 65535, rtol=1e-6)
     assert load_folder(tmp_path, size=2).images.shape == (1, 2, 2, 1)
+    # Pillow would read the upper 8 bits: nearly all of a dim picture.
+    (tmp_path / "a.png").write_bytes(png_of_16_bits(np.stack([values, values], axis=-1)))
+    with pytest.raises(DataError, match="of 16-bit grey and transparency"):
+        load_folder(tmp_path)
+
+
+def png_of_16_bits(grey_and_alpha):
+    height, width, _ = grey_and_alpha.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in grey_and_alpha)
+    header = struct.pack(">IIBBBBB", width, height, 16, 4, 0, 0, 0)
+
+    def chunk(kind, content):
+        check = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + check
+
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
 
 
 def test_transparency_becomes_black(tmp_path):
@@ -305,6 +336,9 @@ def test_pictures_of_other_formats_are_not_passed_over(folder):
     (folder / "notes.txt").write_text("passed over")
     (folder / ".hidden.png").write_text("passed over")
     assert len(load_folder(folder)) == 3
+    for suffix in ("jfif", "jpe"):
+        Image.fromarray(noise(5, 4)).save(folder / f"e.{suffix}", "JPEG")
+    assert len(load_folder(folder)) == 5
     Image.fromarray(noise(5, 4)).save(folder / "d.jp2")
     with pytest.raises(DataError, match=r"'d.jp2' \(not a PNG, JPEG"):
         load_folder(folder)

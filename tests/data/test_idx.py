@@ -46,6 +46,12 @@ def test_images_find_their_labels(tmp_path, packed, labels, dot):
     np.testing.assert_array_equal(few.labels, dataset.labels[few.indices])
 
 
+def test_names_may_have_capitals(tmp_path):
+    path = write(tmp_path, "Train-Images-idx3-ubyte", PIXELS)
+    write(tmp_path, "Train-Labels-IDX1-ubyte.gz", CLASSES)
+    np.testing.assert_array_equal(load(path).labels, [1, 0, 1, 2, 0, 1])
+
+
 def test_without_labels_and_in_floats(tmp_path):
     assert load(write(tmp_path, "a-images-idx3-ubyte", PIXELS)).labels is None
     for dtype in ("f4", "f8"):

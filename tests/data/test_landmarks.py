@@ -138,6 +138,18 @@ def test_labels_are_the_text_and_columns_keep_what_differs_apart(tmp_path, value
         assert [classes[code] for code in result.labels] == values
 
 
+def test_names_of_rows_and_of_bytes_are_no_columns(tmp_path):
+    rows = [f'"{i}","s{i // 3}",{i % 3},{i * i},{i}' for i in range(6)]
+    (tmp_path / "r.csv").write_text("\n".join(['"","shape","landmark","x","y"', *rows]))
+    read = load_landmarks(tmp_path / "r.csv")
+    assert (read.names, set(read.columns)) == (("s0", "s1"), set())
+    np.testing.assert_array_equal(read.landmarks[1], [[9, 3], [16, 4], [25, 5]])
+    np.savez(tmp_path / "b.npz", landmarks=read.landmarks, names=np.array([b"a", b"b"]))
+    assert load_landmarks(tmp_path / "b.npz").names == ("a", "b")
+    labels = np.array(["x", "y"], dtype=object)
+    assert load_landmarks(tmp_path / "b.npz", labels=labels).label_names == ("x", "y")
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_csv_as_others_write_it(tmp_path, delimiter):
     points = shapes(2)

@@ -138,6 +138,13 @@ def test_tables_from_spreadsheets(tmp_path: Path) -> None:
         file.write_text(f"{text}\n4,5,6\n")
         with pytest.raises(DataError, match=f"must be a number: got .*{hint}"):
             load_series(file)
+    # As pandas writes them: with row names, or with a header alone, which may be a series.
+    file.write_text(",0,1,2\n0,4,5,6\n1,7,8,8\n")
+    with pytest.raises(DataError, match="counts 0, 1, 2, .* as a header does; write .*index=False"):
+        load_series(file)
+    file.write_text("0,1,2\n4,5,6\n7,8,8\n")
+    with pytest.warns(match="counts 0, 1, 2, .* if it is a header, write the table without"):
+        assert len(load_series(file)) == 3
     file.write_text("1,2,3\n4,x,6\n")
     with pytest.raises(DataError, match="value 2 of line 2 of .* must be a number: got 'x'"):
         load_series(file)

@@ -1,5 +1,7 @@
 """The evidence against a linear Gaussian model, where Laplace's approximation is exact."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +64,23 @@ def test_is_the_marginal_likelihood_of_a_linear_model(noise, precision):
         fit(jacobian, images, noise, precision), hyperparameters(noise, precision)
     )
     np.testing.assert_allclose(float(result), exact, rtol=1e-4)
+
+
+def test_directions_that_no_penalty_measures_are_left_out():
+    jacobian, images = draw(0, 0.5, (1.0, 1.0))
+    few = fit(jacobian, images, 0.5, (1.0, 1.0))
+    # One param more, of which neither the images nor the penalties know anything, and any axes.
+    turned = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+
+    def widened(matrices):
+        return jnp.asarray(turned @ np.pad(matrices, ((0, 0), (0, 1), (0, 1))) @ turned.T)
+
+    more = dataclasses.replace(few, hessian=widened(few.hessian), forms=widened(few.forms))
+    at = hyperparameters(0.7, (0.5, 2.0))
+    np.testing.assert_allclose(log_evidence(more, at), log_evidence(few, at), rtol=1e-5)
+    actual, expected = em_step(more, at), em_step(few, at)
+    np.testing.assert_allclose(actual.noise, expected.noise, rtol=1e-4)
+    np.testing.assert_allclose(actual.precision, expected.precision, rtol=1e-4)
 
 
 def test_em_climbs_and_finds_the_truth():

@@ -598,3 +598,19 @@ def test_a_film_is_no_larger_than_a_picture_may_be(
     assert 'class="film"' in film_section(result, Recorded(count))
     monkeypatch.setattr(sections, "_LARGEST_WEBP", 400)
     assert film_section(result, Recorded(count)) == ""
+
+
+def test_matches_count_what_the_fit_counts() -> None:
+    images = np.zeros((8, 3, 3, 1), np.float32)
+    images[4:] = 1.0
+    images[:, 0, 0, 0] = np.linspace(0.1, 0.2, 8)
+    # Those that are labelled otherwise weigh nothing.
+    dataset = Dataset(images, labels=np.array([0, 0, 0, 1, 1, 1, 1, 0]), label_names=("a", "b"))
+    weight = np.array([1, 1, 1, 0, 1, 1, 1, 0])
+    model = KMeans(2, num_restarts=1, split_merge=False)
+    key = jax.random.key(0)
+    weighed = model.fit(images, key=key, sample_weight=weight)
+    assert "6 of 6\N{NO-BREAK SPACE}images" in sections.confusion_table(weighed, dataset)
+    assert "6 of 8\N{NO-BREAK SPACE}images" in sections.confusion_table(
+        model.fit(images, key=key), dataset
+    )

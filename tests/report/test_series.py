@@ -42,6 +42,30 @@ def page(folder: Path, result: Result, dataset: SeriesSet) -> str:
     return (folder / "report.html").read_text()
 
 
+def test_means_end_where_no_series_of_their_cluster_goes_on(tmp_path: Path) -> None:
+    result, dataset = fitted(warps=False)
+    series = dataset.series.copy()
+    series[0::2, 20:] = np.nan
+    dataset = SeriesSet(series)
+    result = result.model.fit(series, key=jax.random.key(0), assignments=np.arange(16) % 2)
+    short, long = result.assignments[0], result.assignments[1]
+    assert short != long
+    html = page(tmp_path, result, dataset)
+    drawn = re.findall(r'<g id="mean-[01]"><path d="([^"]*)"', html)
+    points = [len(re.findall(r"-?[0-9]+ ?-?[0-9]+", path)) for path in drawn]
+    assert points[short] < 0.75 * points[long]
+
+
+def test_single_values_between_missing_ones_are_drawn() -> None:
+    series = np.sin(np.arange(400) / 50.0)[:, None]
+    series[1::2] = np.nan
+    frame = CurveFrame.around(series[None])
+    assert len(re.findall("M", frame.path(series[:40]))) == 20
+    # Of four values that share a place the first that is there is drawn.
+    assert frame.path(series).count("M") == 1
+    assert frame.path(np.roll(series, 1, axis=0)) != ""
+
+
 def test_means_members_medoids_and_warps_are_drawn(
     warped: tuple[Result, SeriesSet], html: str
 ) -> None:
