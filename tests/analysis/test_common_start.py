@@ -65,6 +65,7 @@ def test_the_start_is_that_of_the_best_restart() -> None:
     assert best != {0}
 
 
+@pytest.mark.slow
 def test_other_methods_are_given_the_weights() -> None:
     images = np.random.default_rng(0).uniform(size=(12, 6, 6, 1)).astype(np.float32)
     weight = np.where(np.arange(12) < 9, 2.0, 0.0)

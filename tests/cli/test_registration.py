@@ -67,6 +67,7 @@ def doubtful(count: int = 60) -> np.ndarray:
     return (0.3 + 0.6 * figures + 0.1 * noise).clip(0, 1).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_frames_that_are_tried_are_told_and_are_those_of_a_whole_sweep(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

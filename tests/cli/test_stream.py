@@ -27,7 +27,9 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return status, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("frame", [[], ["--register", "upright"]])
+@pytest.mark.parametrize(
+    "frame", [[], pytest.param(["--register", "upright"], marks=pytest.mark.slow)]
+)
 def test_streamed_run_is_the_run(
     frame: list[str], source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

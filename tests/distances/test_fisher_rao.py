@@ -296,7 +296,9 @@ def test_second_derivatives_in_space(kind: str) -> None:
         np.testing.assert_allclose(actual, expected, atol=1e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("apart", [1e5, 1e6, 1e7])
+@pytest.mark.parametrize(
+    "apart", [1e7, *(pytest.param(x, marks=pytest.mark.slow) for x in (1e5, 1e6))]
+)
 def test_single_precision_holds_millions_of_deviations_apart(apart: float) -> None:
     pairs = (
         stacked([gaussian(seed) for seed in range(20)]),

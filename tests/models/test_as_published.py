@@ -102,6 +102,7 @@ def test_settings_beside_the_papers_are_given_by_their_names() -> None:
         DTIKMeans.as_published(3, training=Training(batch_size=8))
 
 
+@pytest.mark.slow
 def test_images_of_a_fit_by_adam_are_predicted_as_they_were_aligned() -> None:
     """Of small steps a fit takes those of all its passes."""
     model = AffineInvariantKMeans.as_published(2, learning_rate=0.01, max_passes=8)

@@ -43,7 +43,7 @@ MODELS = {
     "gradient": GaussianMixture(2, training=Training(steps=(2, 1))),
     "network": DTIKMeans(2, transforms="col", training=Training(steps=(2, 2, 1))),
 }
-SLOW = ("moves", "network")
+SLOW = ("moves", "gradient", "network")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Callable, tuple[np.ndarray, ...]]] = {
 }
 
 
-SLOW = ("spline", "Fréchet mean")
+SLOW = ("spline", "Fréchet mean", "morphology")
 
 
 @pytest.mark.parametrize(

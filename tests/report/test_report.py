@@ -296,7 +296,7 @@ def test_many_clusters_are_folded_up(tmp_path: Path) -> None:
     assert len(source) < 3e6
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_large_images_do_not_make_a_large_file(channels: int, tmp_path: Path) -> None:
     result, dataset = made(AffineInvariantKMeans(10), (120, 90, channels), n=300)
     source, page = written(tmp_path, result, dataset)

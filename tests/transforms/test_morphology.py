@@ -156,7 +156,7 @@ def slopes_along(
     return tuple(mode(path)(still) for mode in (jax.jacfwd, jax.jacrev, jax.hessian))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 3.0, -40.0])
+@pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=pytest.mark.slow), 3.0, -40.0])
 def test_slopes_are_those_of_equation_6_in_all_modes(image: np.ndarray, alpha: float) -> None:
     rng, step = np.random.default_rng(3), 1e-6
     params = packed(0.7, alpha, rng.normal(size=(3, 3)))
