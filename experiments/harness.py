@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -81,6 +81,12 @@ def source_words(args: argparse.Namespace) -> list[str]:
     return [f"split {args.split}", *scored, *size, *[f"k {args.k}"] * (args.k is not None)]
 
 
+def refuse(message: str) -> NoReturn:
+    """Ends the process with one line and the status of bad input, as the command does."""
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
 def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: bool = True) -> Any:
     """Images of the source; ends the process with one line where labels are missing."""
     from diffclust.data import DataError, PaddedSize, load
@@ -89,9 +95,9 @@ def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: b
     try:
         data = load(args.source, split=split, size=size, limit=limit, seed=0)
     except DataError as error:
-        sys.exit(f"error: {error}")
+        refuse(str(error))
     if labels and data.labels is None:
-        sys.exit(f"error: {args.source} has no labels to score by")
+        refuse(f"{args.source} has no labels to score by")
     return data
 
 
@@ -99,7 +105,7 @@ def data_file(name: str) -> Path:
     """A file of the data folder; ends the process with one line where it is not there."""
     folder = os.environ.get("DIFFCLUST_DATA_DIR")
     if not folder or not (Path(folder) / name).is_file():
-        sys.exit(f"error: set DIFFCLUST_DATA_DIR to a folder that holds {name}")
+        refuse(f"set DIFFCLUST_DATA_DIR to a folder that holds {name}")
     return Path(folder) / name
 
 

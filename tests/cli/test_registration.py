@@ -14,6 +14,7 @@ from diffclust.models import images as model_images
 from diffclust.parallel import Data
 from tests.cli.commands import Run, runner
 from tests.models.test_registration import LABELS, moved
+from tests.storage.test_snapshots import KEY, assert_same, chained
 
 
 @pytest.fixture
@@ -65,6 +66,27 @@ def doubtful(count: int = 60) -> np.ndarray:
     noise = np.random.default_rng(0).normal(size=(count, 20, 20, 1))
     figures = np.concatenate([moved(), moved()])[:count]
     return (0.3 + 0.6 * figures + 0.1 * noise).clip(0, 1).astype(np.float32)
+
+
+@pytest.mark.slow
+def test_broken_off_where_frames_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them is best is found again, from the same images and key."""
+
+    def stability(model: Any, register: str, ground: str, *, images: np.ndarray) -> float:
+        return 0.9 if register == "place" else 0.5
+
+    monkeypatch.setattr(model_images, "_JUDGES", [stability])
+    images = doubtful(40)
+    model = KMeans(3, num_restarts=2, register="auto", split_merge=False)
+
+    def fit(snapshots: Any) -> Any:
+        with pytest.warns(match="doubtful"):
+            return model.fit(images, key=KEY, snapshots=snapshots).outcome
+
+    whole = fit(None)
+    result, states = chained(fit, 1)
+    assert_same(result, whole)
+    assert states.count > 1
 
 
 @pytest.mark.slow
