@@ -393,6 +393,35 @@ def warn_of_offset(array: np.ndarray, name: str) -> None:
         )
 
 
+def warn_of_close(prototypes: np.ndarray, dtype: np.dtype) -> None:
+    """Warns of prototypes between which squared distances, as K-means computes them, cannot decide.
+
+    Args:
+        prototypes: One a cluster, along the first axis.
+        dtype: The type in which distances were computed.
+    """
+    rows = prototypes.reshape(len(prototypes), -1).astype(np.float64)
+    middle, limits = rows.mean(axis=0), np.finfo(dtype)
+    about_middle = np.sum((rows - middle) ** 2, axis=1)
+    is_far = np.sum(middle**2) > 100.0 * about_middle.mean()
+    largest = float(np.max(about_middle if is_far else np.sum(rows**2, axis=1)))
+    apart = (np.sum((rows[i + 1 :] - row) ** 2, axis=1) for i, row in enumerate(rows))
+    least = min(float(np.min(each, where=each > 0.0, initial=np.inf)) for each in apart)
+    if 0.0 < largest < limits.tiny:
+        warnings.warn(
+            f"values are so small that their squares vanish in {limits.dtype}; multiply them by a "
+            "power of ten, or use float64",
+            stacklevel=6,
+        )
+    elif least < 3e3 * limits.eps * largest:
+        warnings.warn(
+            f"two clusters are {math.sqrt(least):.3g} apart and others {math.sqrt(largest):.3g}: "
+            f"their distances lose digits in {limits.dtype}, and samples may be in the wrong one; "
+            "leave out what lies far away, or use float64",
+            stacklevel=6,
+        )
+
+
 def weights(
     value: Any, samples: int, name: str = "sample_weight", what: str = "image"
 ) -> np.ndarray | None:

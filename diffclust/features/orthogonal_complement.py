@@ -196,7 +196,12 @@ def fit_principal_directions(
     check.one_of(normalisation, get_args(Normalisation), "normalisation")
     if num_directions is not None:
         check.positive(num_directions, "num_directions")
+    check.count(path_size, "path_size")
+    if chunk_size is not None:
+        check.count(chunk_size, "chunk_size")
     if weight is not None:
+        weight = np.asarray(weight)
+        check.weights(weight, len(weight), "weight", "sample")
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
         weight = weight * (count / total)
@@ -383,7 +388,13 @@ def project_features(
         ValueError: If the features are not what they should be.
     """
     parts, own = [], own_mesh(mesh)
+    fitted = projection if isinstance(projection, PrincipalDirections) else projection.directions
     for batch, weight in equal_chunks(features, size=chunk_size):
+        if batch.shape[1] != len(fitted.mean):
+            raise ValueError(
+                f"features must have shape (n, {len(fitted.mean)}), as those of which the "
+                f"directions were computed; got (n, {batch.shape[1]})"
+            )
         parts.append(np.asarray(apply_to_each(projection, batch, own))[weight > 0])
     return allgather_rows(np.concatenate(parts), mesh)
 

@@ -120,6 +120,10 @@ def gaussian_affinity(
         Villar-Corrales and Morgenshtern, PSSC, Eq. 5; Huang et al. (2019), Ultra-scalable spectral
         clustering, Sec. 3.1.2, for σ.
     """
+    if num_neighbours is not None:
+        _validation.count(num_neighbours, "num_neighbours")
+    if sigma is not None:
+        _validation.positive(sigma, "sigma", least=0.0)
     index, distance = neighbours.index[:, :num_neighbours], neighbours.distance[:, :num_neighbours]
     distance = distance.astype(np.float64)
     sigma = float(distance.mean()) if sigma is None else sigma

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
+import numpy as np
 import optax
 from jaxtyping import PyTree
 
@@ -219,6 +220,12 @@ class KMeans(AbstractPrototypeModel):
     def family(self) -> AbstractPrototypeFamily:
         """Means."""
         return MeanImages()
+
+    def finished(self, outcome: Outcome) -> Outcome:
+        """Warns of clusters that distances cannot tell apart."""
+        prototypes = np.asarray(outcome.learned.clusters.prototype)
+        _validation.warn_of_close(prototypes, prototypes.dtype)
+        return super().finished(outcome)
 
 
 class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeModel):

@@ -140,7 +140,12 @@ def nearest_centres(
     Returns:
         The assignment.
     """
-    centres = centres.astype(np.float64)
+    points, centres = np.asarray(points), np.asarray(centres, np.float64)
+    if points.ndim != 2 or centres.ndim != 2 or points.shape[1] != centres.shape[1]:
+        raise ValueError(
+            "points and centres must have shapes (n, vectors) and (clusters, vectors); got "
+            f"{points.shape} and {centres.shape}"
+        )
     count = len(points)
     assignments, distances = np.empty(count, np.int32), np.empty(count)
     margins, runners_up = np.full(count, np.inf), np.full(count, -1, np.int32)
@@ -195,16 +200,20 @@ def kmeans(
         ValueError: If an argument is invalid.
     """
     points = np.asarray(points)
-    if points.ndim != 2 or 0 in points.shape or not np.isfinite(points).all():
+    is_shaped = points.ndim == 2 and 0 not in points.shape and points.dtype.kind not in "OSU"
+    if not is_shaped or not np.isfinite(points).all():
         raise ValueError(
             f"points must be finite numbers of shape (n, vectors), none of them 0; got "
-            f"{points.shape}"
+            f"{points.dtype} {points.shape}"
         )
     _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, len(points), "points")
     _validation.positive(num_restarts, "num_restarts")
     weight = _validation.weights(weight, len(points), "weight", "point")
-    working = np.asarray(points, jnp.result_type(float))
+    # Multiplication by a power of two changes no digit, and squares stay in range.
+    floats = points if points.dtype.kind == "f" else points.astype(np.float64)
+    exponent = int(np.frexp(np.abs(floats).max())[1])
+    working = np.asarray(np.ldexp(floats, -exponent), jnp.result_type(float))
     if warns:
         _validation.warn_of_offset(working[:10_000], "points")
     weighted = working if weight is None else working[weight > 0]
@@ -212,10 +221,11 @@ def kmeans(
     if len(different) <= num_clusters:
         # At most K places: k-means would otherwise keep refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
-        return nearest_centres(points, np.concatenate([different, spare]))
+        centres = np.concatenate([different, spare])
+        return nearest_centres(points, np.ldexp(centres.astype(np.float64), exponent))
     plan = LloydPlan(num_clusters, (), num_restarts, Stopping(max_passes, 1e-4), SplitMerge())
     centres = centres_by_kmeans(working, plan, key=key, weight=weight, callback=callback)
-    return nearest_centres(points, centres)
+    return nearest_centres(points, np.ldexp(centres.astype(np.float64), exponent))
 
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:

@@ -263,6 +263,25 @@ def test_nothing_left_is_refused() -> None:
             directions.complement(n, dimensions)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path_size": 0}, "path_size must be at least 1"),
+        ({"chunk_size": 0}, "chunk_size must be at least 1"),
+        ({"weight": -np.ones(30)}, "weight must be finite and at least 0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fit_principal_directions(np.eye(30, 4), **settings)
+
+
+def test_other_features_than_the_fitted_ones_are_refused() -> None:
+    directions = fit_principal_directions(samples())
+    with pytest.raises(ValueError, match=r"as those of which the directions were computed; got"):
+        project_features(directions, samples()[:, :2])
+
+
 def test_directions_of_weighted_images_are_those_of_repeated_ones() -> None:
     images, weight = blobs(20, 3, 3, seed=2), np.arange(20.0) % 3
     rows = np.repeat(images.reshape(20, -1), weight.astype(int), axis=0).astype(float)

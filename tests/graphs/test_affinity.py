@@ -107,6 +107,12 @@ def test_gaussian_affinity_is_the_formula(sigma: float | None) -> None:
     np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("settings", [{"num_neighbours": 0}, {"sigma": -1.0}])
+def test_settings_that_are_no_numbers_of_their_kind_are_refused(settings: dict) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        gaussian_affinity(around(points()), 40, **settings)
+
+
 def test_far_samples_keep_their_proportions() -> None:
     near = Neighbours(np.array([[0, 1]], np.int32), np.array([[100.0, 100.01]]))
     result = gaussian_affinity(near, 2, sigma=1.0).toarray()[0]

@@ -113,6 +113,15 @@ def test_kmeans(images: np.ndarray) -> None:
         unaligned(result, nothing, images)
 
 
+def test_distances_that_lose_their_digits_are_warned_of() -> None:
+    values = np.repeat([1e4, 1e4 + 3, -1e4], 20)[:, None, None]
+    far = values + 0.5 * np.random.default_rng(0).normal(size=(60, 3, 3))
+    with pytest.warns(UserWarning, match=r"two clusters are .* apart and others .* lose digits"):
+        KMeans(3, num_restarts=1).fit(far, key=KEY)
+    with pytest.warns(UserWarning, match="so small that their squares vanish in float32"):
+        KMeans(2, num_restarts=1).fit(far[:40] * 1e-25, key=KEY)
+
+
 def test_single_cluster(images: np.ndarray) -> None:
     result = KMeans(1).fit(images, key=KEY)
     check_result(result, images)

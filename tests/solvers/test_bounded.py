@@ -135,6 +135,7 @@ def test_devices_share_it(read, monkeypatch, key):
         assert_same(result, plainly(model, images, monkeypatch, key=key), 1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:two clusters are .* lose digits")
 @pytest.mark.parametrize("change", ["offset", "outlier", "far and without weight"])
 def test_in_single_precision_others_decide_no_more_than_before(read, monkeypatch, key, change):
     images = np.random.default_rng(9).normal(size=(600, *SHAPE)).astype("f4")

@@ -90,11 +90,21 @@ def test_rows_all_alike(key) -> None:
         (np.full((3, 2), np.nan), 1, "finite"),
         (np.ones((3, 2)), 4, "number of points is 3"),
         (np.ones((3, 2)), 0, "num_clusters"),
+        (np.array([["a"]]), 1, "finite numbers"),
     ],
 )
 def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> None:
     with pytest.raises(ValueError, match=message):
         kmeans(x, clusters, key=key)
+
+
+@pytest.mark.parametrize("scale", [2.0**60, 2.0**-80])
+def test_squares_of_points_stay_in_range(scale: float, key) -> None:
+    points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    points[20:] += 5.0
+    result, expected = (kmeans(each, 2, key=key) for each in (points * np.float32(scale), points))
+    np.testing.assert_array_equal(result.assignments, expected.assignments)
+    np.testing.assert_array_equal(result.centres, expected.centres * scale)
 
 
 def test_points_far_from_zero_are_warned_of(key) -> None:
