@@ -393,6 +393,10 @@ def warn_of_offset(array: np.ndarray, name: str) -> None:
         )
 
 
+_MOST_PROTOTYPES = 4096
+"""Number of prototypes up to which all pairs are compared."""
+
+
 def warn_of_close(prototypes: np.ndarray, dtype: np.dtype) -> None:
     """Warns of prototypes between which squared distances, as K-means computes them, cannot decide.
 
@@ -400,24 +404,28 @@ def warn_of_close(prototypes: np.ndarray, dtype: np.dtype) -> None:
         prototypes: One a cluster, along the first axis.
         dtype: The type in which distances were computed.
     """
+    limits = np.finfo(dtype)
+    if dtype == np.float64 or len(prototypes) > _MOST_PROTOTYPES:
+        return
     rows = prototypes.reshape(len(prototypes), -1).astype(np.float64)
-    middle, limits = rows.mean(axis=0), np.finfo(dtype)
-    about_middle = np.sum((rows - middle) ** 2, axis=1)
-    is_far = np.sum(middle**2) > 100.0 * about_middle.mean()
-    largest = float(np.max(about_middle if is_far else np.sum(rows**2, axis=1)))
-    apart = (np.sum((rows[i + 1 :] - row) ** 2, axis=1) for i, row in enumerate(rows))
-    least = min(float(np.min(each, where=each > 0.0, initial=np.inf)) for each in apart)
+    middle = rows.mean(axis=0)
+    if np.sum(middle**2) > 100.0 * np.mean(np.sum((rows - middle) ** 2, axis=1)):
+        rows = rows - middle
+    squares = np.sum(rows**2, axis=1)
+    apart, largest = squares[:, None] + squares - 2.0 * rows @ rows.T, float(squares.max())
+    # Below, prototypes are equal but for the rounding of this sum.
+    least = float(np.min(apart, where=apart > 1e-12 * largest, initial=np.inf))
     if 0.0 < largest < limits.tiny:
         warnings.warn(
             f"values are so small that their squares vanish in {limits.dtype}; multiply them by a "
             "power of ten, or use float64",
             stacklevel=6,
         )
-    elif least < 3e3 * limits.eps * largest:
+    elif least < 30.0 * limits.eps * largest:
         warnings.warn(
-            f"two clusters are {math.sqrt(least):.3g} apart and others {math.sqrt(largest):.3g}: "
-            f"their distances lose digits in {limits.dtype}, and samples may be in the wrong one; "
-            "leave out what lies far away, or use float64",
+            f"two clusters are {math.sqrt(least):.3g} apart, and another one is "
+            f"{math.sqrt(largest):.3g} away: distances lose digits in {limits.dtype}, and samples "
+            "may be in the wrong cluster; leave out what lies far away, or use float64",
             stacklevel=6,
         )
 

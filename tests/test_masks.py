@@ -307,8 +307,9 @@ def test_a_picture_of_a_mask_is_resized_like_the_images(tmp_path: Path) -> None:
     assert as_mask(picture[..., 0]) == as_mask(picture[..., 0] > 0)
     assert as_mask(np.ones((4, 4), np.uint8)) is None
     Image.fromarray(255 * picture).save(tmp_path / "mask.jpg")
+    (tmp_path / "mask.jpg").rename(tmp_path / "jpeg.png")
     with pytest.raises(DataError, match="is a JPEG, in which pixels beside an edge"):
-        load_mask(tmp_path / "mask.jpg")
+        load_mask(tmp_path / "jpeg.png")
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "black.png")
     with pytest.raises(DataError, match="hides all pixels"):
         load_mask(tmp_path / "black.png")

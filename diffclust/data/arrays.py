@@ -163,8 +163,9 @@ class LoadSettings(TypedDict, total=False):
     """Keyword arguments that every loader of images takes beside the source.
 
     Attributes:
-        split: `"train"`, `"test"`, or `"all"` for everything, train first, which is the default;
-            the first two only where the source has them.
+        split: `"train"`, `"test"`, or `"all"` for everything, which is the default: of arrays train
+            first, of folders in the order of the files; the first two only where the source has
+            them.
         size: Side of a square, or height and width, in pixels, to which images are resized and
             centre-cropped, or a `PaddedSize`, to which they are brought whole; None, the default,
             leaves them, and requires that files have one size.

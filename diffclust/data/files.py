@@ -21,10 +21,10 @@ from numpy.lib.npyio import NpzFile
 from diffclust._validation import reason_of, some
 from diffclust.data.arrays import LoadOptions, LoadSettings, as_images, check_labels, fit_images
 from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_labels
-from diffclust.data.pictures import FORMATS, JPEG_SUFFIXES, quiet_decoding, read_picture
+from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 from diffclust.masks import as_mask, mask_weights
 
-_NPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
+_NPY, _ZIP, _PICKLE, _JPEG = b"\x93NUMPY", b"PK", b"\x80", b"\xff\xd8\xff"
 _LABEL_KEYS = {"x": ("y", "labels"), "images": ("labels", "y")}
 """What labels may be called, by the name of the images."""
 
@@ -306,12 +306,14 @@ def read_idx(path: Path, split: str = "all") -> Contents:
         )
     if not path.is_file():
         raise DataError(f"{str(path)!r} is no file; give the path of an IDX file.")
-    images, plain = _read_idx(path), path.name.lower().removesuffix(".gz")
-    name = re.sub(r"idx[34]", "idx1", re.sub(r"images?", "labels", plain))
-    for beside in sorted(path.parent.iterdir()):
-        is_named = name != plain and beside.name.lower() in (name, f"{name}.gz")
-        if is_named and beside.is_file():
-            return Contents(images, _read_idx(beside), "the array", f"the labels {beside.name!r}")
+    images, plain = _read_idx(path), re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)
+    for word, other in (("labels", "idx1"), ("Labels", "idx1"), ("LABELS", "IDX1")):
+        renamed = re.sub("images?", word, plain, flags=re.IGNORECASE)
+        name = re.sub("idx[34]", other, renamed, flags=re.IGNORECASE)
+        for beside in (path.with_name(name), path.with_name(f"{name}.gz")):
+            if name != plain and beside.is_file():
+                of_what = f"the labels {beside.name!r}"
+                return Contents(images, _read_idx(beside), "the array", of_what)
     return Contents(images, None, "the array")
 
 
@@ -437,18 +439,19 @@ def load_mask(
     """
     path = Path(path)
     where = f"mask in {str(path)!r}"
-    if path.suffix.lower() in JPEG_SUFFIXES:
-        raise DataError(
-            f"{where} is a JPEG, in which pixels beside an edge are no longer black, and would "
-            "count; save it as PNG, from the original."
-        )
     if path.suffix.lower() in FORMATS:
         try:
+            if _begins_with(path, _JPEG):
+                raise DataError(
+                    f"{where} is a JPEG, in which pixels beside an edge are no longer black, and "
+                    "would count; save it as PNG, from the original."
+                )
             with quiet_decoding():
                 weights = read_picture(path, size)
         except FileError as error:
             raise DataError(f"{where} cannot be read: {error}; give another picture.") from error
-        weights = weights[..., 0] if weights.shape[2] == 1 else weights.mean(axis=2) / 255
+        levels = 255 if weights.max() > 1 else 1
+        weights = weights[..., 0] if weights.shape[2] == 1 else weights.mean(axis=2) / levels
     else:
         weights = read_archive(path).images
     try:
@@ -456,3 +459,10 @@ def load_mask(
     except ValueError as error:
         raise DataError(f"{where} is not one: {error}.") from error
     return np.ones(weights.shape) if mask is None else mask_weights(mask)[..., 0]
+
+
+def _begins_with(path: Path, signature: bytes) -> bool:
+    """Whether a file, if it can be read, begins with these bytes."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(signature)) == signature
+    return False

@@ -406,8 +406,8 @@ def choose_files(
     parents = [file.parts[:-1] for file in paths]
     top = {parts[0] if parts else "" for parts in parents}
     if top <= {"train", "test"}:
-        wanted = ("train", "test") if options.split == "all" else (options.split,)
-        paths = [file for split in wanted for file in paths if file.parts[0] == split]
+        if options.split != "all":
+            paths = [file for file in paths if file.parts[0] == options.split]
         parents = [file.parts[1:-1] for file in paths]
     elif len(top) > 1 and {name.lower() for name in top} <= _SPLITS:
         raise DataError(

@@ -57,6 +57,7 @@ def read_csv(path: Path) -> StoredLandmarks:
     # Coordinates and line of each landmark of each shape, and the further fields of each shape.
     points: dict[str, dict[str, tuple[list[float], int]]] = {}
     further: dict[str, dict[str, str]] = {}
+    has_row_names = False
     for line, fields in _rows(path):
         where = f"line {line} of {str(path)!r}"
         shape, landmark = fields.pop("shape"), fields.pop("landmark")
@@ -73,7 +74,9 @@ def read_csv(path: Path) -> StoredLandmarks:
         known[landmark] = [as_number(fields.pop(axis), f"{axis} {what}") for axis in axes], line
         first = further.setdefault(shape, fields)
         for column, value in fields.items():
-            if value != first[column]:
+            # A column without a name may hold the names of rows, as R and pandas write them.
+            has_row_names |= not column and value != first[column]
+            if column and value != first[column]:
                 raise DataError(
                     f"column {column!r} must have one value for a shape: shape {shape!r} in "
                     f"{str(path)!r} has {first[column]!r} and {value!r}; keep one of them."
@@ -82,7 +85,8 @@ def read_csv(path: Path) -> StoredLandmarks:
         raise DataError(f"{str(path)!r} holds a header and no rows; give one row a landmark.")
     order = _landmark_names(points, path)
     landmarks = np.array([[known[name][0] for name in order] for known in points.values()])
-    columns = {key: [one[key] for one in further.values()] for key in next(iter(further.values()))}
+    names = [key for key in next(iter(further.values())) if key or not has_row_names]
+    columns = {key: [one[key] for one in further.values()] for key in names}
     return StoredLandmarks(landmarks, tuple(points), tuple(order), columns)
 
 
@@ -93,9 +97,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         if not header:
             header = _header(cells, path)
         elif len(cells) == len(header):
-            # A first column without a name has names of rows, as R and pandas write them.
-            first = 0 if header[0] else 1
-            yield line, dict(zip(header[first:], cells[first:], strict=True))
+            yield line, dict(zip(header, cells, strict=True))
         else:
             raise DataError(
                 f"line {line} of {str(path)!r} has {len(cells)} fields, and the header "

@@ -105,11 +105,16 @@ def _read_csv(path: Path) -> tuple[Any, None]:
 
 def _refuse_numbered(rows: list[np.ndarray], path: Path) -> None:
     """Refuses the header of a table that counts the columns, or warns where it may be a series."""
-    if len(rows) < 3:
-        return
-    has_row_names = bool(np.isnan(rows[0][:1]).all())
-    counts = rows[0][int(has_row_names) :]
-    if len(counts) < 3 or not np.array_equal(counts, np.arange(len(counts))):
+
+    def counts(values: np.ndarray) -> bool:
+        return len(values) > 1 and np.array_equal(values, np.arange(len(values)))
+
+    first = [row[0] for row in rows[1:]]
+    has_row_names = (
+        len(first) > 0 and np.isnan(rows[0][0]) and counts(np.asarray([*first, len(first)]))
+    )
+    is_header = counts(rows[0][1:]) if has_row_names else len(first) > 1 and counts(rows[0])
+    if not is_header:
         return
     what = f"the first row of {str(path)!r} counts 0, 1, 2, ..."
     remedy = "write the table without header and row names (in pandas, header=False, index=False)"

@@ -201,9 +201,12 @@ def fit_principal_directions(
         check.count(chunk_size, "chunk_size")
     if weight is not None:
         weight = np.asarray(weight)
-        check.weights(weight, len(weight), "weight", "sample")
+        if weight.ndim != 1 or not (np.isfinite(weight).all() and (weight >= 0).all()):
+            raise ValueError("weight must be finite and at least 0, one number for each sample")
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
+        if not count:
+            raise ValueError("weight must be positive somewhere; all are 0")
         weight = weight * (count / total)
     samples, features = _small_sample(features, mesh)
     if samples is not None:

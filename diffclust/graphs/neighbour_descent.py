@@ -156,7 +156,7 @@ def _first_pairs(
 ) -> Int[np.ndarray, " pairs"]:
     """The candidates' pairs, and random ones for samples with too few."""
     index = np.zeros((count, 0), np.int64) if candidates is None else np.asarray(candidates)
-    is_whole = index.dtype.kind in "iu"
+    is_whole = index.dtype.kind in "iu" or not index.size
     if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
         is_whole = False
     if not is_whole:
@@ -164,6 +164,7 @@ def _first_pairs(
             f"candidates must be indices below {count} of shape ({count}, candidates), one row for "
             f"each sample; got {index.dtype} of shape {index.shape}"
         )
+    index = index.astype(np.int64, copy=False)
     rows, columns = np.repeat(np.arange(count), index.shape[1]), index.ravel()
     given = np.unique(_numbered(rows, columns, count)[rows != columns])
     short = np.flatnonzero(np.bincount(given // count, minlength=count) < wanted)

@@ -25,6 +25,7 @@ from diffclust.alignment import (
 from diffclust.energies import TransformedDistance
 from diffclust.energies.transformed import PixelWeights
 from diffclust.image_source import Images
+from diffclust.masks import mask_weights
 from diffclust.models.base import AbstractModel
 from diffclust.models.images import AbstractImageModel, check_transforms
 from diffclust.models.settings import (
@@ -224,7 +225,8 @@ class KMeans(AbstractPrototypeModel):
     def finished(self, outcome: Outcome) -> Outcome:
         """Warns of clusters that distances cannot tell apart."""
         prototypes = np.asarray(outcome.learned.clusters.prototype)
-        _validation.warn_of_close(prototypes, prototypes.dtype)
+        seen = 1.0 if self.pixel_mask is None else np.sqrt(mask_weights(self.pixel_mask))
+        _validation.warn_of_close(prototypes * seen, prototypes.dtype)
         return super().finished(outcome)
 
 

@@ -4,11 +4,13 @@ import numpy as np
 
 from diffclust.data import SeriesSet
 from diffclust.models import Result
+from diffclust.models.selection import counted
 from diffclust.plotting import CurveFrame
 from diffclust.plotting.series import MOST_POINTS
 from diffclust.report.means import MeanRenderer
 from diffclust.report.page import svg_icon
 from diffclust.report.text import count
+from diffclust.solvers import Status
 
 _SQUARE = CurveFrame(np.zeros(1), np.ones(1))
 """Where warps of [0, 1] are drawn."""
@@ -37,12 +39,11 @@ class SeriesRenderer(MeanRenderer):
         if result.model.has_unit_norm:
             norm = np.sqrt(np.nansum(scaled**2, axis=(1, 2), keepdims=True))
             self.aligned = self.aligned / np.where(norm > 0, norm, 1.0)
+        if result.outcome.status is not Status.PREDICTED:
+            self.means = np.where(self._is_observed(counted(result.outcome)), self.means, np.nan)
         self.frame = frame = CurveFrame.around(np.concatenate([self.means, self.aligned]))
         self.frames = [CurveFrame.around(series[None]) for series in self.raw]
-        self.drawn_means = [
-            frame.drawn_shape(np.where(self._is_observed(cluster), mean, np.nan))
-            for cluster, mean in enumerate(self.means)
-        ]
+        self.drawn_means = [*map(frame.drawn_shape, self.means)]
         self.medoids = [
             min(np.flatnonzero(result.assignments == i), key=result.distances.item, default=None)
             for i in range(len(self.means))
@@ -53,10 +54,11 @@ class SeriesRenderer(MeanRenderer):
         drawn = f'<path d="{path}" fill="none" stroke="#2f6690" stroke-width="40"/>'
         self.icon = svg_icon(f"0 0 {frame.width} {frame.height}", drawn)
 
-    def _is_observed(self, cluster: int) -> np.ndarray:
-        """At which times some series of a cluster, as it is aligned, has a value."""
-        of_cluster = self.aligned[np.equal(self.clusters, cluster)]
-        return np.logical_or(np.isfinite(of_cluster).any(axis=0), len(of_cluster) == 0)
+    def _is_observed(self, own: np.ndarray) -> np.ndarray:
+        """At which times some series of each cluster that counts has a value, as it is aligned."""
+        seen, clusters = np.isfinite(self.aligned[own]), np.asarray(self.clusters)[own]
+        each = [seen[clusters == cluster] for cluster in range(len(self.means))]
+        return np.stack([np.logical_or(a.any(axis=0), len(a) == 0) for a in each])
 
     @property
     def note(self) -> str:

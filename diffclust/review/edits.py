@@ -6,6 +6,7 @@ one is applying all the others again.
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -139,8 +140,7 @@ class Labelling:
             case Rename(cluster, name):
                 self._check_clusters([cluster])
                 name = _checked_name(name)
-                others = (f"cluster {other}" for other in self.names if other != cluster)
-                if name.casefold() in others:
+                if name in (f"cluster {other}" for other in self.names if other != cluster):
                     raise ValueError(f"{name} is what another one is called; give another name")
                 return dataclasses.replace(self, names={**self.names, cluster: name})
             case Merge(merged, into):
@@ -155,8 +155,7 @@ class Labelling:
                 if to is None:
                     # One that no cluster has been named after.
                     numbers = itertools.count(1 + max(*self.names, len(self.homes) - 1))
-                    taken = {name.casefold() for name in self.names.values()}
-                    to = next(n for n in numbers if f"cluster {n}" not in taken)
+                    to = next(n for n in numbers if f"cluster {n}" not in self.names.values())
                 else:
                     self._check_clusters([to])
                 clusters = self.clusters.copy()
@@ -233,6 +232,14 @@ class Review:
             ValueError: If it makes no sense.
         """
         labelling = self.labelling.apply(edit)
+        # Reviews of earlier versions may have such names, and are replayed.
+        if isinstance(edit, Rename):
+            name, shown = edit.name.strip(), edit.name.strip().casefold()
+            is_other = re.fullmatch("cluster [0-9]+", shown) and shown != f"cluster {edit.cluster}"
+            if is_other and name != shown:
+                raise ValueError(
+                    f"{name} is how clusters without a name are shown; give another name"
+                )
         return Review(self.initial, (*self.edits, edit), self.revision + 1, labelling)
 
     def undone(self) -> "Review":

@@ -199,8 +199,9 @@ def kmeans(
     Raises:
         ValueError: If an argument is invalid.
     """
+    _validation.unmasked(points, "points")
     points = np.asarray(points)
-    is_shaped = points.ndim == 2 and 0 not in points.shape and points.dtype.kind not in "OSU"
+    is_shaped = points.ndim == 2 and 0 not in points.shape and points.dtype.kind not in "OSUc"
     if not is_shaped or not np.isfinite(points).all():
         raise ValueError(
             f"points must be finite numbers of shape (n, vectors), none of them 0; got "
@@ -211,9 +212,10 @@ def kmeans(
     _validation.positive(num_restarts, "num_restarts")
     weight = _validation.weights(weight, len(points), "weight", "point")
     # Multiplication by a power of two changes no digit, and squares stay in range.
-    floats = points if points.dtype.kind == "f" else points.astype(np.float64)
+    floats = points if points.dtype == np.float32 else points.astype(np.float64)
     exponent = int(np.frexp(np.abs(floats).max())[1])
-    working = np.asarray(np.ldexp(floats, -exponent), jnp.result_type(float))
+    scaled = np.ldexp(floats, -exponent)
+    working = np.asarray(scaled, jnp.result_type(float))
     if warns:
         _validation.warn_of_offset(working[:10_000], "points")
     weighted = working if weight is None else working[weight > 0]
@@ -222,10 +224,13 @@ def kmeans(
         # At most K places: k-means would otherwise keep refilling empty clusters.
         spare = different[-1:].repeat(num_clusters - len(different), axis=0)
         centres = np.concatenate([different, spare])
-        return nearest_centres(points, np.ldexp(centres.astype(np.float64), exponent))
-    plan = LloydPlan(num_clusters, (), num_restarts, Stopping(max_passes, 1e-4), SplitMerge())
-    centres = centres_by_kmeans(working, plan, key=key, weight=weight, callback=callback)
-    return nearest_centres(points, np.ldexp(centres.astype(np.float64), exponent))
+    else:
+        plan = LloydPlan(num_clusters, (), num_restarts, Stopping(max_passes, 1e-4), SplitMerge())
+        centres = centres_by_kmeans(working, plan, key=key, weight=weight, callback=callback)
+    clusters = nearest_centres(scaled, centres)
+    lengths = {n: getattr(clusters, n) for n in ("distances", "margins", "centres")}
+    scaled_back = {name: np.ldexp(values, exponent) for name, values in lengths.items()}
+    return dataclasses.replace(clusters, **scaled_back)
 
 
 def _different(rows: np.ndarray, most: int) -> np.ndarray:

@@ -661,7 +661,6 @@ def test_a_sweep_counts_samples_that_have_weight(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_sweep_of_a_graph_leaves_out_what_weighs_nothing(run: Run) -> None:
     np.save("few.npy", np.r_[0.0, np.ones(COUNT - 1)])
     status, out, _ = run(

@@ -48,7 +48,7 @@ def test_images_find_their_labels(tmp_path, packed, labels, dot):
 
 def test_names_may_have_capitals(tmp_path):
     path = write(tmp_path, "Train-Images-idx3-ubyte", PIXELS)
-    write(tmp_path, "Train-Labels-IDX1-ubyte.gz", CLASSES)
+    write(tmp_path, "Train-Labels-idx1-ubyte.gz", CLASSES)
     np.testing.assert_array_equal(load(path).labels, [1, 0, 1, 2, 0, 1])
 
 

@@ -143,6 +143,9 @@ def test_names_of_rows_and_of_bytes_are_no_columns(tmp_path):
     (tmp_path / "r.csv").write_text("\n".join(['"","shape","landmark","x","y"', *rows]))
     read = load_landmarks(tmp_path / "r.csv")
     assert (read.names, set(read.columns)) == (("s0", "s1"), set())
+    kinds = [f'"k{i // 3}",' + row.split(",", 1)[1] for i, row in enumerate(rows)]
+    (tmp_path / "k.csv").write_text("\n".join(['"","shape","landmark","x","y"', *kinds]))
+    assert load_landmarks(tmp_path / "k.csv").columns[""].tolist() == ["k0", "k1"]
     np.testing.assert_array_equal(read.landmarks[1], [[9, 3], [16, 4], [25, 5]])
     np.savez(tmp_path / "b.npz", landmarks=read.landmarks, names=np.array([b"a", b"b"]))
     assert load_landmarks(tmp_path / "b.npz").names == ("a", "b")

@@ -142,6 +142,12 @@ def test_tables_from_spreadsheets(tmp_path: Path) -> None:
     file.write_text(",0,1,2\n0,4,5,6\n1,7,8,8\n")
     with pytest.raises(DataError, match="counts 0, 1, 2, .* as a header does; write .*index=False"):
         load_series(file)
+    file.write_text(",0,1\n0,4,5\n")
+    with pytest.raises(DataError, match="counts 0, 1, 2, .* as a header does"):
+        load_series(file)
+    # The first series may lack its first value.
+    file.write_text(",0,1,2\n0.5,4,5,6\n")
+    assert np.isnan(load_series(file).series[0, 0, 0])
     file.write_text("0,1,2\n4,5,6\n7,8,8\n")
     with pytest.warns(match="counts 0, 1, 2, .* if it is a header, write the table without"):
         assert len(load_series(file)) == 3

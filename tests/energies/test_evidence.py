@@ -15,10 +15,12 @@ from diffclust.energies import (
     effective_pixels,
     em_step,
     estimate_noise,
+    evidence,
     log_evidence,
     quadratic_forms,
 )
-from diffclust.transforms import Affine, ThinPlateSpline
+from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans
+from diffclust.transforms import Affine, ThinPlateSpline, TimeWarp
 
 PIXELS, PARAMS, SAMPLES = 12, 5, 400
 FORMS = np.stack([np.diag([1.0, 1.0, 0, 0, 0]), np.diag([0, 0, 1.0, 2.0, 3.0])])
@@ -81,6 +83,25 @@ def test_directions_that_no_penalty_measures_are_left_out():
     actual, expected = em_step(more, at), em_step(few, at)
     np.testing.assert_allclose(actual.noise, expected.noise, rtol=1e-4)
     np.testing.assert_allclose(actual.precision, expected.precision, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("energy", "expected"),
+    [
+        (TransformedDistance(TimeWarp(8)), 1),
+        (TransformedDistance(TimeWarp(64)), 1),
+        (DeformationInvariantKMeans(2, landmarks=(12, 12)).energy(), 0),
+        (AffineInvariantKMeans(2).energy(), 0),
+    ],
+)
+def test_how_many_directions_are_free(energy, expected):
+    forms = quadratic_forms(energy)
+    blank = jnp.zeros((1, *forms.shape[1:]))
+    some = FitStatistics(
+        jnp.ones(1), jnp.ones(1), jnp.ones((1, len(forms))), blank, forms, jnp.ones(())
+    )
+    free = evidence._precisions(some, hyperparameters(1.0, (1.0,) * len(forms)))[2]
+    assert jnp.trace(free) == pytest.approx(expected, abs=1e-3)
 
 
 def test_em_climbs_and_finds_the_truth():

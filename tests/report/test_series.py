@@ -1,5 +1,6 @@
 """Reports on clusters of series: means over members, medoids, warps."""
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from diffclust.data import SeriesSet
 from diffclust.models import KMeans, Result, SeriesKMeans
 from diffclust.plotting import CurveFrame, prototype_sheet
 from diffclust.report import write_report
+from diffclust.solvers import Status
 from tests.cli.commands import few_warps
 
 
@@ -51,9 +53,21 @@ def test_means_end_where_no_series_of_their_cluster_goes_on(tmp_path: Path) -> N
     short, long = result.assignments[0], result.assignments[1]
     assert short != long
     html = page(tmp_path, result, dataset)
-    drawn = re.findall(r'<g id="mean-[01]"><path d="([^"]*)"', html)
-    points = [len(re.findall(r"-?[0-9]+ ?-?[0-9]+", path)) for path in drawn]
-    assert points[short] < 0.75 * points[long]
+
+    def points(html: str) -> list[int]:
+        drawn = re.findall(r'<g (?:id="mean|class="colour)-[01]"><path d="([^"]*)"', html)
+        return [len(re.findall(r"-?[0-9]+ ?-?[0-9]+", path)) for path in drawn]
+
+    # Laid over each other, and each by itself.
+    ends = points(html)
+    assert len(ends) == 4
+    assert max(ends[short], ends[2 + short]) < 0.75 * min(ends[long], ends[2 + long])
+    # What new series lack says nothing about the means.
+    outcome = dataclasses.replace(result.outcome, status=Status.PREDICTED)
+    predicted = dataclasses.replace(result, outcome=outcome)
+    (tmp_path / "new").mkdir()
+    assert len(set(points(page(tmp_path / "new", predicted, dataset)))) <= 2
+    assert min(points(page(tmp_path / "new", predicted, dataset))) > ends[short]
 
 
 def test_single_values_between_missing_ones_are_drawn() -> None:

@@ -54,15 +54,22 @@ def test_what_each_edit_does() -> None:
     assert after(Move((0, 2), 2)).clusters.tolist() == [2, 0, 2, 2, 2, 2]
     new = after(Move((3,), None), Rename(3, "new"))
     assert new.labels() == ["cluster 0", "cluster 0", "cluster 1", "new", "cluster 2", "cluster 2"]
-    # No new cluster is called what another one has been named, with a capital or without.
-    # The page shows the names of clusters that have none with a capital.
-    with pytest.raises(ValueError, match="Cluster 1 is what another one is called"):
-        after(Rename(0, "Cluster 1"))
-    split = after(Rename(0, "Cluster 3"), Move((3,), None))
-    assert split.labels() == ["Cluster 3"] * 2 + ["cluster 1", "cluster 4"] + ["cluster 2"] * 2
+    # No new cluster is called what another one has been named.
+    split = after(Rename(0, "cluster 3"), Move((3,), None))
+    assert split.labels() == ["cluster 3"] * 2 + ["cluster 1", "cluster 4"] + ["cluster 2"] * 2
     # New samples of cluster 2 are still of cluster 2.
     assert new.homes == (0, 1, 2)
     assert after(Mark((1, 4), True), Mark((4,), False)).doubtful.nonzero()[0].tolist() == [1]
+
+
+def test_no_cluster_is_called_what_the_page_shows_of_another() -> None:
+    review = Review.replayed(started(), (), 0)
+    for name in ("Cluster 1", "CLUSTER 7"):
+        with pytest.raises(ValueError, match=f"{name} is how clusters without a name are shown"):
+            review.edited(Rename(0, name))
+        # As earlier versions let one.
+        assert Review.replayed(started(), (Rename(0, name),), 1).labelling.label(0) == name
+    assert review.edited(Rename(0, "Cluster 0")).labelling.label(0) == "Cluster 0"
 
 
 def test_merged_clusters_are_gone_and_the_fit_s_clusters_follow() -> None:
