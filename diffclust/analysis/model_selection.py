@@ -117,9 +117,11 @@ def grounds_of_losses(
         f"clusters would have up to {smooth:.0%} there"
     )
     if depth <= smooth + _CLEAR_DEPTH:
-        more = f"an elbow must be deeper than that by {_CLEAR_DEPTH:.0%}"
-        reason = f"No clear choice. {reason}, and {more}. Look at the curve, the silhouette and the"
-        return Grounds(best, False, f"{reason} stability.")
+        reason = (
+            f"No clear choice. {reason}, and an elbow must be deeper than that by "
+            f"{_CLEAR_DEPTH:.0%}. Look at the curve, the silhouette and the stability."
+        )
+        return Grounds(best, False, reason)
     reason = f"{reason}. The choice depends on the range of K that was tried."
     if num_clusters[0] > 1:
         reason += f" K = {num_clusters[0]} begins it and cannot be chosen; begin at 1 to judge it."

@@ -39,7 +39,7 @@ from diffclust.data import (
 )
 from diffclust.data.dataset import encode_labels
 from diffclust.data.folder import load_pictures
-from diffclust.data.source import is_name, is_picture
+from diffclust.data.source import DRAWN_SETS, is_name, is_picture
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.image_source import Images, ImageSource, checksum
 from diffclust.masks import mask_size, mask_weights
@@ -268,10 +268,6 @@ def size_of(options: Fit | Sweep) -> tuple[int, int] | None:
     return PaddedSize(*size) if options.pad else size
 
 
-_DRAWN_SETS = ("affine-mnist", "diffeo-mnist", "mnist-1k")
-"""Sets whose indices are those of what they are drawn from."""
-
-
 def inputs_of(options: Fit) -> list[str]:
     """The files and folders that a fit reads.
 
@@ -301,7 +297,7 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     if options.weights is not None:
         drawn = None if options.limit is None else (options.limit, options.seed)
         total = len(dataset) + len(dataset.skipped)
-        if options.source in _DRAWN_SETS:
+        if options.source in DRAWN_SETS:
             drawn, total = None, None
         if drawn is not None or (dataset.indices >= total).any():
             total = None  # the set is drawn from a larger one, of unknown size

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from diffclust._validation import some
+from diffclust._validation import some, unmasked
 from diffclust.data.dataset import DataError, draw
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def as_images(
         DataError: If the shape is another, a side is empty, values are out of range, NaN or
             infinite (with the indices of those images), or the type has no fixed range.
     """
-    if np.ma.is_masked(array):
-        raise DataError(
-            f"{name} must not have masked values; fill them, or give the model a mask of pixels."
-        )
+    try:
+        unmasked(array, name)
+    except ValueError as error:
+        raise DataError(f"{error}.") from error
     try:
         array = np.asarray(array)
     except ValueError as error:

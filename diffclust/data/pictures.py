@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _NETPBM = (".pgm", ".ppm", ".pbm", ".pnm", ".pfm")
-JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".jpe")
-FORMATS = (".png", *JPEG_SUFFIXES, ".tif", ".tiff", ".webp", ".bmp", ".gif", *_NETPBM)
+_JPEG = (".jpg", ".jpeg", ".jfif", ".jpe")
+FORMATS = (".png", *_JPEG, ".tif", ".tiff", ".webp", ".bmp", ".gif", *_NETPBM)
 """The files that are read, by suffix; which format a file has is told from its bytes."""
 
 PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

@@ -216,6 +216,9 @@ _NAMED: dict[str, Callable[[str, LoadOptions], Dataset]] = {
     "mnist-color": _load_mnist_color,
     "affnist-like": _load_affnist_like,
 }
+DRAWN_SETS = ("affine-mnist", "diffeo-mnist", "mnist-1k")
+"""Named sets whose indices are those of a larger set that they are drawn from."""
+
 _SUFFIXES = (".npy", ".npz")
 
 

@@ -108,7 +108,7 @@ def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Arra
     tiny, eps = jnp.finfo(largest.dtype).tiny, jnp.finfo(largest.dtype).eps
     form = jnp.sum(fit.forms / jnp.maximum(largest, tiny), axis=0)
     values, vectors = jnp.linalg.eigh(form)
-    # What rounding leaves of zero is below 4 eps; fine grids of splines come down to 7 eps.
+    # Above what rounding leaves of zero, and below the least eigenvalues of fine grids.
     is_free = (values <= 4 * eps * values[-1]).astype(values.dtype)
     free = einsum("ip,p,jp->ij", vectors, is_free, vectors)
     rest = jnp.eye(size, dtype=free.dtype) - free

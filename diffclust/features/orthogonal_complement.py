@@ -201,6 +201,7 @@ def fit_principal_directions(
         check.count(chunk_size, "chunk_size")
     if weight is not None:
         weight = np.asarray(weight)
+        # A process may have zeros alone: whether some are positive, all decide together.
         if weight.ndim != 1 or not (np.isfinite(weight).all() and (weight >= 0).all()):
             raise ValueError("weight must be finite and at least 0, one number for each sample")
         # Then what is summed is that of so many samples: as many directions can be told apart.

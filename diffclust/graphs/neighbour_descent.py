@@ -156,10 +156,9 @@ def _first_pairs(
 ) -> Int[np.ndarray, " pairs"]:
     """The candidates' pairs, and random ones for samples with too few."""
     index = np.zeros((count, 0), np.int64) if candidates is None else np.asarray(candidates)
-    is_whole = index.dtype.kind in "iu" or not index.size
-    if index.ndim != 2 or len(index) != count or not ((index >= 0) & (index < count)).all():
-        is_whole = False
-    if not is_whole:
+    is_shaped = index.ndim == 2 and len(index) == count
+    holds_indices = not index.size or index.dtype.kind in "iu"
+    if not (is_shaped and holds_indices and ((index >= 0) & (index < count)).all()):
         raise ValueError(
             f"candidates must be indices below {count} of shape ({count}, candidates), one row for "
             f"each sample; got {index.dtype} of shape {index.shape}"

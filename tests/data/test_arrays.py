@@ -153,7 +153,7 @@ def test_only_array_of_any_name(tmp_path):
 
 def test_masked_values_are_refused():
     images = np.ma.masked_array(noise(2, 4, 4), mask=np.eye(4)[None].repeat(2, axis=0))
-    with pytest.raises(DataError, match="must not have masked values; fill them"):
+    with pytest.raises(DataError, match="has masked values; give an array without them"):
         as_images(images)
     assert len(as_images(np.ma.masked_array(noise(2, 4, 4)))) == 2
 
