@@ -19,6 +19,7 @@ _PUBLISHED: dict[str, Any] = {
     "epochs": (50, 100, 50, 80, 20),
     "split_merge": False,
     "refill_every": 50,
+    "bias_correction": "array",
 }
 """What both DTI models share of the paper's settings (Sec. 4.2) and the authors' configuration."""
 
@@ -28,7 +29,8 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
 
     Attributes:
         backbone: The network that reads an image: `"strided"`, `"residual"` (the papers' network
-            without normalisation) or `"residual-batch-norm"` (with it).
+            without normalisation) or `"residual-batch-norm"` (with it, and with heads that start
+            as in the authors' code).
         refine_steps: Steps of descent that refine the predicted alignments in the final assignment
             and when new images are assigned.
     """
@@ -71,13 +73,11 @@ class DTIKMeans(AbstractDTIModel):
             The authors' configurations differ from the paper's text for MNIST-1k, in batches of
             100 (the paper: 128), and for affNIST, in a rate of 0.0001 (the paper: 0.001). The
             following differs from the authors' code: weight decay is added to gradients of losses
-            that are summed over pixels, as in Eq. 4 (the authors' code takes their mean); heads
-            start with the initial weights of He et al.; Adam counts steps for all weights, not from
-            when a transform is added; prototypes start as different images; ResNet-18 has shortcuts
-            without weights; consecutive coordinate maps are composed, and the prototype is sampled
-            once; the morphological transform is blended with the identity by one more predicted
-            number, and its window starts as a disc (Eq. 6); the network reads intensities between
-            -1 and 1.
+            that are summed over pixels, as in Eq. 4 (the authors' code takes their mean);
+            prototypes start as different images; ResNet-18 has shortcuts without weights;
+            consecutive coordinate maps are composed, and the prototype is sampled once; the
+            morphological transform is blended with the identity by one more predicted number, and
+            its window starts as a disc (Eq. 6); the network reads intensities between -1 and 1.
 
     References:
         Monnier et al., DTI clustering, Eq. 4, Sec. 4.

@@ -245,6 +245,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
             objective.reduction,
             followed=objective.followed,
             optimizer=self.training.optimizer,
+            bias_correction=self.training.bias_correction,
         )
 
     def final_solver(self, channels: int) -> GradientEM:
@@ -343,9 +344,10 @@ def _networks(
     height, width, channels = shape
     first, second = jax.random.split(key)
     backbone = _BACKBONES[name](height, width, channels, key=first)
+    initial = "uniform" if name == "residual-batch-norm" else "normal"
     keys, features = jax.random.split(second, len(num_params)), backbone.num_features
     heads = tuple(
-        make_heads(num_clusters, features, size, key=part)
+        make_heads(num_clusters, features, size, initial=initial, key=part)
         for size, part in zip(num_params, keys, strict=True)
     )
     return backbone, heads

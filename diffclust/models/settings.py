@@ -19,7 +19,7 @@ from diffclust._renamed import current_settings
 from diffclust.parallel import Description
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientPlan, Phase
-from diffclust.solvers.gradient import holds_rate
+from diffclust.solvers.gradient import BiasCorrection, holds_rate
 
 BackboneName = Literal["strided", "residual", "residual-batch-norm"]
 Register = Literal["none", "place", "upright", "auto"]
@@ -324,6 +324,10 @@ class Training(AbstractSettings):
         refill_every: Number of steps between refills of clusters that are too small
             (`least_share`), in all phases. If not given, they are refilled after every pass over
             the images, but at least 50 steps apart and not in the last phase.
+        bias_correction: From when Adam counts steps, by which it corrects its moments: `"fit"`,
+            from the first step of the fit, or `"array"`, for every array from its first gradient,
+            as PyTorch does. With the former, what predicts a transform that is added later at first
+            makes steps up to six times as large.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.
@@ -346,6 +350,7 @@ class Training(AbstractSettings):
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
     num_starts: int = eqx.field(static=True, default=1, kw_only=True)
     refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
+    bias_correction: BiasCorrection = eqx.field(static=True, default="fit", kw_only=True)
 
     def __check_init__(self):
         """Refuses invalid settings."""

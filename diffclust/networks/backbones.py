@@ -250,6 +250,14 @@ HIDDEN = 128
 """Units of each hidden layer, as in the paper (DTI clustering, Section 4.1)."""
 
 
+Initial = Literal["normal", "uniform"]
+
+
+def _uniform(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
+    bound = fan_in**-0.5
+    return jax.random.uniform(key, shape, jnp.result_type(float), -bound, bound)
+
+
 class Head(eqx.Module):
     """Two hidden layers of 128 units, and a last layer that starts at zero.
 
@@ -258,11 +266,16 @@ class Head(eqx.Module):
     Args:
         num_features: Length of the feature vector.
         num_params: Length of the parameter vector.
+        initial: How the hidden layers start: `"normal"`, with weights of He et al. and no biases,
+            or `"uniform"`, with both between -1 / √fan_in and 1 / √fan_in, as PyTorch's do.
         key: Randomness of the hidden layers' weights.
 
     Attributes:
         weights: One matrix a layer, inputs first.
         biases: One vector a layer.
+
+    Raises:
+        ValueError: For another `initial`.
 
     References:
         DTI clustering, Section 4.1, "Parameter predictor networks".
@@ -271,15 +284,20 @@ class Head(eqx.Module):
     weights: tuple[Float[Array, "_ _"], ...]
     biases: tuple[Float[Array, " _"], ...]
 
-    def __init__(self, num_features: int, num_params: int, *, key: Key):
-        first, second = jax.random.split(key)
-        hidden = (
-            he_normal(first, (num_features, HIDDEN), num_features),
-            he_normal(second, (HIDDEN, HIDDEN), HIDDEN),
-        )
-        last = jnp.zeros((HIDDEN, num_params), dtype=hidden[0].dtype)
-        self.weights = (*hidden, last)
-        self.biases = tuple(jnp.zeros(w.shape[1], dtype=w.dtype) for w in self.weights)
+    def __init__(
+        self, num_features: int, num_params: int, *, initial: Initial = "normal", key: Key
+    ):
+        check.one_of(initial, get_args(Initial), "initial")
+        sizes, keys = (num_features, HIDDEN), jax.random.split(key)
+        if initial == "normal":
+            hidden = [he_normal(k, (n, HIDDEN), n) for k, n in zip(keys, sizes, strict=True)]
+            biases = [jnp.zeros(HIDDEN, dtype=hidden[0].dtype)] * 2
+        else:
+            # The last row holds the biases.
+            drawn = [_uniform(k, (n + 1, HIDDEN), n) for k, n in zip(keys, sizes, strict=True)]
+            hidden, biases = [w[:-1] for w in drawn], [w[-1] for w in drawn]
+        last = jnp.zeros((HIDDEN + 1, num_params), dtype=hidden[0].dtype)
+        self.weights, self.biases = (*hidden, last[:-1]), (*biases, last[-1])
 
     def __call__(self, features: Float[Array, " features"]) -> Params:
         """Predicts.
@@ -296,26 +314,30 @@ class Head(eqx.Module):
         return features @ last[0] + last[1]
 
 
-def make_heads(num_clusters: int, num_features: int, num_params: int, *, key: Key) -> Head:
+def make_heads(
+    num_clusters: int, num_features: int, num_params: int, *, initial: Initial = "normal", key: Key
+) -> Head:
     """Makes stacked heads, one a cluster; `jax.vmap(lambda h: h(features))(heads)` applies them.
 
     Args:
         num_clusters: K.
         num_features: Length of the feature vector, at least 1.
         num_params: Length of the parameter vector; 0 for a transform without any.
+        initial: How the hidden layers start; see `Head`.
         key: Randomness of the hidden layers' weights; every cluster has its own.
 
     Returns:
         A head whose every array has a leading cluster axis.
 
     Raises:
-        ValueError: If a number is no integer or too small.
+        ValueError: If a number is no integer or too small, or for another `initial`.
     """
     check.count(num_clusters, "num_clusters")
     check.count(num_features, "num_features")
     check.count(num_params, "num_params", least=0)
     keys = jax.random.split(key, num_clusters)
-    return eqx.filter_vmap(lambda key: Head(num_features, num_params, key=key))(keys)
+    make = eqx.filter_vmap(lambda key: Head(num_features, num_params, initial=initial, key=key))
+    return make(keys)
 
 
 class AbstractBackbone(eqx.Module):

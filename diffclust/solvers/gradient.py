@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -32,6 +33,35 @@ At a second moment of zero, as for the weights of idle units, the root has no de
 `eps_root` it has, and `eps_root` is far below `eps`.
 """
 
+
+BiasCorrection = Literal["fit", "array"]
+
+
+def _by_array(adam: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Adam, whose steps are counted for every array from its first gradient."""
+    inner = jax.tree.structure((0, optax.ScaleByAdamState(0, 0, 0)))
+
+    def init(params: PyTree) -> optax.ScaleByAdamState:
+        state = adam.init(params)
+        return state._replace(count=jax.tree.map(lambda _: state.count, params))
+
+    def update(
+        gradient: PyTree, state: optax.ScaleByAdamState, params: PyTree | None = None
+    ) -> tuple[PyTree, optax.ScaleByAdamState]:
+        del params
+
+        def one(g: Array, *moments: Array) -> tuple[Array, optax.ScaleByAdamState]:
+            moved, now = adam.update(g, optax.ScaleByAdamState(*moments))
+            begun = (moments[0] > 0) | jnp.any(g != 0.0)
+            return moved, now._replace(count=jnp.where(begun, now.count, 0))
+
+        outer, each = jax.tree.structure(gradient), jax.tree.map(one, gradient, *state)
+        return jax.tree.transpose(outer, inner, each)
+
+    return optax.GradientTransformation(init, update)
+
+
+_ADAM = {"fit": ADAM, "array": _by_array(ADAM)}
 
 _Optimizer = optax.GradientTransformation | None
 
@@ -94,6 +124,7 @@ class GradientEM(AbstractSolver):
             otherwise it keeps its own schedule.
         optimiser: Deprecated. As in version 0.1, a gradient transformation without learning rate
             and with the opposite sign.
+        bias_correction: From when Adam counts steps; see `Training.bias_correction`.
 
     References:
         Monnier et al., DTI clustering, Sec. 3.2 and Algorithm 1.
@@ -108,6 +139,7 @@ class GradientEM(AbstractSolver):
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
     optimizer: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
     optimiser: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
+    bias_correction: BiasCorrection = eqx.field(static=True, default="fit", kw_only=True)
 
     def __post_init__(self):
         """Makes the aligner follow all clusters if memberships are soft."""
@@ -134,7 +166,7 @@ class GradientEM(AbstractSolver):
 
     @property
     def _transformation(self) -> optax.GradientTransformation:
-        return self.optimizer or self.optimiser or ADAM
+        return self.optimizer or self.optimiser or _ADAM[self.bias_correction]
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Returns the sample as it is."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from diffclust.networks import Head, make_heads
 
@@ -86,6 +87,16 @@ def test_double_precision_and_no_params(key) -> None:
         assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(heads))
         assert apply(heads, features(F)).dtype == jnp.float64
     assert apply(make_heads(K, F, 0, key=key), features(F)).shape == (K, 0)
+
+
+def test_layers_may_start_as_pytorch_s_do(key) -> None:
+    heads = make_heads(K, F, P, initial="uniform", key=key)
+    for weight, bias, fan_in in zip(heads.weights[:2], heads.biases[:2], (F, 128), strict=True):
+        for drawn in (weight, bias):
+            # Uniform between -1 / √fan_in and 1 / √fan_in, by Kolmogorov and Smirnov.
+            test = scipy.stats.kstest(np.ravel(drawn) * np.sqrt(fan_in), "uniform", args=(-1, 2))
+            assert test.pvalue > 1e-3
+    np.testing.assert_array_equal(apply(heads, features(F)), np.zeros((K, P)))
 
 
 def test_bad_arguments_are_refused(key) -> None:

@@ -136,6 +136,45 @@ def test_following_the_best_cluster_is_exact_for_a_hard_minimum(key: jax.Array) 
     chex.assert_trees_all_close(got, expected, rtol=1e-3, atol=1e-5)
 
 
+@jax.numpy_dtype_promotion("standard")
+@pytest.mark.parametrize("bias_correction", ["fit", "array"])
+def test_steps_of_adam_are_counted_from_the_first_gradient(bias_correction: Any) -> None:
+    draw = np.random.default_rng(0)
+    early, late = draw.normal(size=(2, 40, 5)).astype(np.float32)
+    late[:30] = 0.0
+    adam = dataclasses.replace(soft()[0], bias_correction=bias_correction)._transformation
+
+    @jax.jit
+    def update(gradient: Any, state: Any) -> Any:
+        return adam.update(gradient, state)
+
+    def of_optax(gradients: np.ndarray) -> np.ndarray:
+        plain, rows = optax.scale_by_adam(), []
+        state = plain.init(gradients[0])
+        for gradient in gradients:
+            row, state = plain.update(gradient, state)
+            rows.append(row)
+        return np.stack(rows)
+
+    state, rows = adam.init({"early": early[0], "late": late[0]}), []
+    for one, other in zip(early, late, strict=True):
+        moved, state = update({"early": one, "late": other}, state)
+        rows.append(moved)
+    got = {name: np.stack([row[name] for row in rows]) for name in ("early", "late")}
+    np.testing.assert_allclose(got["early"], of_optax(early), rtol=1e-4, atol=1e-6)
+    assert not got["late"][:30].any()
+    alone = of_optax(late[30:])
+    if bias_correction == "array":
+        np.testing.assert_allclose(got["late"][30:], alone, rtol=1e-4, atol=1e-6)
+    else:
+        # The first step is 0.1 / √0.001 · √(1 - 0.999³¹) times as large.
+        np.testing.assert_allclose(
+            got["late"][30],
+            alone[0] * 0.1 / (1 - 0.9**31) * ((1 - 0.999**31) / 0.001) ** 0.5,
+            rtol=1e-4,
+        )
+
+
 def test_no_number_follows_all_clusters() -> None:
     solver, learned, batch = soft()
     whole, few = soft(followed=None)[0], soft(followed=2)[0]
