@@ -3,8 +3,6 @@
 Every message says which argument, what came, and what would do.
 """
 
-import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -14,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Int
 
+from diffclust._precision import warn_of_offset
 from diffclust.image_source import Images, ImageSource, uniform
 from diffclust.methods import METHODS, plural
 
@@ -70,8 +69,7 @@ def images(value: Any, name: str = "images", *, any_channels: bool = False) -> n
             that are read as they are needed.
     """
     in_memory(value, name)
-    unmasked(value, name)
-    array = np.asarray(value)
+    array = as_array(value, name, "images of one size")
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or 0 in array.shape:
@@ -111,6 +109,55 @@ def unmasked(value: Any, name: str) -> None:
     """
     if np.ma.is_masked(value):
         raise ValueError(f"{name} has masked values; give an array without them")
+
+
+def as_array(value: Any, name: str, what: str = "numbers") -> np.ndarray:
+    """An array of anything array-like without masked values.
+
+    Args:
+        value: Anything array-like.
+        name: The argument's name in messages.
+        what: What it must hold, in messages.
+
+    Returns:
+        The array.
+
+    Raises:
+        ValueError: If something is masked or traced, parts have several shapes, or it is a set of
+            samples with names.
+    """
+    unmasked(value, name)
+    not_traced(value, name)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} must hold {what}; these parts have several shapes") from error
+    if array.dtype == object and hasattr(value, "samples"):
+        raise ValueError(f"{name} must be an array, not a {type(value).__name__}; give its samples")
+    return array
+
+
+def not_traced(value: Any, name: str) -> Any:
+    """Refuses what `jax.jit` or `jax.vmap` gives a function in place of an array.
+
+    Args:
+        value: Anything.
+        name: The argument's name in messages.
+
+    Returns:
+        The same.
+
+    Raises:
+        ValueError: If it is traced.
+    """
+    if isinstance(value, Tracer):
+        raise ValueError(
+            f"{name} is traced, and a fit runs on the host; diffclust.solvers.compiled_lloyd works "
+            "under jax.jit and jax.vmap"
+        )
+    return value
 
 
 def in_memory(value: Any, name: str = "images") -> None:
@@ -226,7 +273,7 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
     if isinstance(value, Tracer):
         return
     array = np.asarray(value)
-    if array.dtype == object:
+    if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be a number that 64 bits hold, not {value}")
     if not np.all(array > least if strictly else array >= least):
         raise ValueError(
@@ -261,7 +308,9 @@ def plain_number(value: Any) -> Any:
     Returns:
         The number; anything else as it is.
     """
-    return value.item() if isinstance(value, np.number) else value
+    is_array = isinstance(value, np.ndarray | jax.Array) and not isinstance(value, Tracer)
+    is_number = isinstance(value, np.number) or (is_array and value.ndim == 0)
+    return value.item() if is_number else value
 
 
 def plain_numbers(value: Any) -> Any:
@@ -359,75 +408,17 @@ def samples(value: Any, name: str = "samples", *, finite: bool = True) -> Any:
         leaves = jax.tree.leaves(value)
         if leaves and all(isinstance(leaf, int | float) for leaf in leaves):
             # JAX takes nested lists for a tree of numbers.
-            value = np.asarray(value, float)
-    for leaf in jax.tree.leaves(value):
-        unmasked(leaf, name)
-    array = jax.tree.map(np.asarray, value)
+            value = as_array(value, name, "rows of one length").astype(float)
+    array = jax.tree.map(lambda leaf: as_array(leaf, name), value)
     sample_arrays(jax.tree.leaves(array), name)
+    with np.errstate(over="ignore"):
+        array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
     for leaf in jax.tree.leaves(array) if finite else ():
         bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
         _finite(np.flatnonzero(bad), name, "these")
-    array = jax.tree.map(lambda leaf: leaf.astype(jnp.result_type(float), copy=False), array)
     for leaf in jax.tree.leaves(array):
         warn_of_offset(leaf[:_FIRST_SAMPLES], name)
     return array
-
-
-def warn_of_offset(array: np.ndarray, name: str) -> None:
-    """Warns of numbers so far from zero that their own digits are lost in rounding.
-
-    Args:
-        array: The numbers, as they are computed with.
-        name: The argument's name in messages.
-    """
-    rows = np.nan_to_num(array.reshape(len(array), -1).astype(np.float64))
-    offset = float(np.sum(np.mean(rows, axis=0) ** 2))
-    spread = float(np.sum(np.var(rows, axis=0)))
-    ratio = math.sqrt(offset / spread) if spread > 0 else 0.0
-    # What varies by double precision's rounding alone is constant.
-    if 1e-2 / np.finfo(array.dtype).eps < ratio < 1e-2 / np.finfo(np.float64).eps:
-        warnings.warn(
-            f"{name} lie {ratio:.0f} times as far from zero as from each "
-            f"other, which loses digits in {array.dtype}; subtract their mean or use float64",
-            stacklevel=4,
-        )
-
-
-_MOST_PROTOTYPES = 4096
-"""Number of prototypes up to which all pairs are compared."""
-
-
-def warn_of_close(prototypes: np.ndarray, dtype: np.dtype) -> None:
-    """Warns of prototypes between which squared distances, as K-means computes them, cannot decide.
-
-    Args:
-        prototypes: One a cluster, along the first axis.
-        dtype: The type in which distances were computed.
-    """
-    limits = np.finfo(dtype)
-    if dtype == np.float64 or len(prototypes) > _MOST_PROTOTYPES:
-        return
-    rows = prototypes.reshape(len(prototypes), -1).astype(np.float64)
-    middle = rows.mean(axis=0)
-    if np.sum(middle**2) > 100.0 * np.mean(np.sum((rows - middle) ** 2, axis=1)):
-        rows = rows - middle
-    squares = np.sum(rows**2, axis=1)
-    apart, largest = squares[:, None] + squares - 2.0 * rows @ rows.T, float(squares.max())
-    # Below, prototypes are equal but for the rounding of this sum.
-    least = float(np.min(apart, where=apart > 1e-12 * largest, initial=np.inf))
-    if 0.0 < largest < limits.tiny:
-        warnings.warn(
-            f"values are so small that their squares vanish in {limits.dtype}; multiply them by a "
-            "power of ten, or use float64",
-            stacklevel=6,
-        )
-    elif least < 30.0 * limits.eps * largest:
-        warnings.warn(
-            f"two clusters are {math.sqrt(least):.3g} apart, and another one is "
-            f"{math.sqrt(largest):.3g} away: distances lose digits in {limits.dtype}, and samples "
-            "may be in the wrong cluster; leave out what lies far away, or use float64",
-            stacklevel=6,
-        )
 
 
 def weights(
@@ -449,18 +440,23 @@ def weights(
     """
     if value is None:
         return None
-    unmasked(value, name)
-    dtype = jnp.result_type(float)
+    dtype, given = jnp.result_type(float), as_array(value, name)
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, not {given.dtype}")
     with np.errstate(over="ignore"):
-        array = np.asarray(value, dtype=dtype)
+        array = given.astype(dtype)
     if array.shape != (samples,):
         raise ValueError(
             f"{name} must have shape ({samples},), one for each {what}; got {array.shape}"
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0 (as {dtype})")
-    if array.max() < np.finfo(array.dtype).tiny:
-        size = "too small" if np.asarray(value).any() else "zero"
+    # Their sums, times a sample's squares, must be numbers too.
+    limits = np.finfo(array.dtype)
+    least, most = 1e8 * float(limits.tiny), 1e-8 * float(limits.max)
+    if array.max() < least or np.sum(array, dtype=np.float64) > most:
+        size = "too small" if given.any() else "zero"
+        size = size if array.max() < least else "too large"
         raise ValueError(f"{name} is {size} for all {plural(what)}; give some a weight such as 1")
     return array
 
@@ -652,7 +648,7 @@ def groups(value: Any, samples: int, clusters: int, what: str = "image") -> Int[
     Raises:
         ValueError: For a wrong length or type, a cluster that there is not, or one left empty.
     """
-    array = np.asarray(value)
+    array = as_array(value, "assignments")
     within(array, samples, clusters, "assignments", what)
     vacant = np.setdiff1d(np.arange(clusters), array)
     if vacant.size:

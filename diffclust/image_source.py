@@ -152,14 +152,14 @@ class ImageSource(abc.ABC):
         Returns:
             The checksum, which the source keeps.
         """
-        known = self._known_checksums
-        if value not in known:
+        known, key = self._known_checksums, (value, str(self.dtype))
+        if key not in known:
             blocks = self.blocks()
-            known[value] = functools.reduce(lambda crc, block: checksum(block, crc), blocks, value)
-        return known[value]
+            known[key] = functools.reduce(lambda crc, block: checksum(block, crc), blocks, value)
+        return known[key]
 
     @functools.cached_property
-    def _known_checksums(self) -> dict[int, int]:
+    def _known_checksums(self) -> dict[tuple[int, str], int]:
         return {}
 
     def take(self, index: Int[np.ndarray, " m"]) -> "ImageSource":

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from diffclust._validation import as_array
+
 _LEVELS = 255
 """Weights are kept in so many steps."""
 
@@ -38,7 +40,7 @@ def as_mask(value: Any) -> str | None:
     if isinstance(value, str):
         _decoded(value)
         return value
-    array = np.asarray(value)
+    array = as_array(value, "mask")
     if array.dtype == np.uint8 and array.max(initial=0) > 1:
         array = array / _LEVELS
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind not in "biuf":

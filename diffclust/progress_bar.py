@@ -9,6 +9,15 @@ from typing import Any
 
 from diffclust.solvers import Callback, Progress, ignore
 
+
+def is_on_terminal() -> bool:
+    """Whether the standard error is a terminal; some programs have none, or one that cannot say."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
 _STAGES = {
     "predict": "assigning samples",
     "race": "several runs race",
@@ -130,16 +139,16 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         """Shows the bar."""
-        if sys.stderr.isatty():
+        if is_on_terminal():
             from rich import progress
             from rich.console import Console
 
             self._bar = progress.Progress(
                 progress.SpinnerColumn(),
-                progress.TextColumn("{task.description}"),
+                progress.TextColumn("{task.description}", markup=False),
                 progress.BarColumn(bar_width=None),
                 progress.TimeElapsedColumn(),
-                progress.TextColumn("{task.fields[left]}"),
+                progress.TextColumn("{task.fields[left]}", markup=False),
                 console=Console(stderr=True),
                 transient=True,
             )
@@ -328,7 +337,7 @@ def on_terminal(callback: Callback | None, restarts: int = 1) -> Iterator[Callba
     Yields:
         What is to be called.
     """
-    if callback is None and sys.stderr.isatty():
+    if callback is None and is_on_terminal():
         with ProgressBar(restarts) as bar:
             yield bar
     else:

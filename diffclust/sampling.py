@@ -301,9 +301,10 @@ def gaussian_window(
         Monnier et al., DTI clustering, Sec. 5.1 (σ = 7 for SVHN).
     """
     down, across = (np.arange(side) - 0.5 * (side - 1) for side in (height, width))
-    weights = np.exp(-0.5 * (down[:, None] ** 2 + across[None, :] ** 2) / sigma**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.exp(-0.5 * (down[:, None] ** 2 + across[None, :] ** 2) / np.square(sigma))
     dtype = np.dtype(jnp.result_type(float) if dtype is None else dtype)
-    if weights.max() < jnp.finfo(dtype).tiny:
+    if not weights.max() >= jnp.finfo(dtype).tiny:
         raise ValueError(
             f"a window of {sigma:.2g} pixels gives every pixel of {height}×{width} weight zero; "
             "give a wider one"

@@ -25,6 +25,7 @@ ORDER = [
     "_renamed",
     "_random",
     "_sharding",
+    "_precision",
     "methods",
     "image_source",
     "_validation",

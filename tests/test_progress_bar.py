@@ -12,7 +12,7 @@ import pytest
 
 from diffclust import KMeans
 from diffclust.parallel import Data
-from diffclust.progress_bar import Fraction, ProgressBar, on_terminal
+from diffclust.progress_bar import Fraction, ProgressBar, is_on_terminal, on_terminal
 from diffclust.solvers import Context, FitStage, Progress, ignore
 from diffclust.solvers.staged_problem import StagedProblem
 from tests.registry import blobs
@@ -229,3 +229,14 @@ def test_the_time_that_is_left_is_shown(
         bar._bar.refresh()
     # Two minutes for 1.25 of 2.5 restarts, less the 0.04 that the first report had done.
     assert "about 2:04 left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stream", [None, object(), "closed"])
+def test_a_program_may_have_no_standard_error(
+    stream: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stream == "closed":
+        stream = io.StringIO()
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert not is_on_terminal()

@@ -11,6 +11,7 @@ from diffclust.sampling import (
     Boundary,
     bilinear_sample,
     block_means,
+    gaussian_window,
     low_pass,
     pixel_grid,
     set_apart,
@@ -249,3 +250,8 @@ def test_block_means_are_means_over_blocks_of_a_black_surrounding():
     # Three pixels a side are the fewest that leave at most four blocks of eleven pixels.
     result = block_means(images, 4)
     np.testing.assert_allclose(result, np.transpose(expected, (2, 0, 1, 3)), rtol=1e-5)
+
+
+def test_a_window_without_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="weight zero; give a wider one"):
+        gaussian_window(5, 5, sigma=0.0)

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from diffclust import _validation
+from diffclust import KMeans, _validation
+from diffclust.data import load
+from diffclust.masks import as_mask
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,37 @@ def test_channels_come_last() -> None:
         _validation.images(np.zeros((4, 3, 32, 30)))
     for shape in ((4, 3, 3, 5), (4, 3, 32, 3), (4, 1, 9, 1), (4, 30, 32, 12), (4, 1, 16, 6)):
         assert _validation.images(np.zeros(shape)).shape == shape
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: _validation.images([np.ones((3, 3)), np.ones((4, 4))]), "images of one size"),
+        (lambda: _validation.samples([[1.0, 2.0], [3.0]]), "samples must hold rows of one length"),
+        (lambda: _validation.groups([[0], [1, 2]], 2, 2), "assignments must hold numbers"),
+        (lambda: _validation.groups(np.ma.array([0, 1], mask=[0, 1]), 2, 2), "masked values"),
+        (lambda: as_mask([[1], [1, 0]]), "mask must hold numbers"),
+        (lambda: as_mask(np.ma.array(np.ones((3, 3)), mask=np.eye(3))), "mask has masked values"),
+        (lambda: _validation.positive("a", "x"), "x must be a number"),
+        (lambda: _validation.samples(np.full((3, 2), 1e300)), "samples holds NaN or infinity"),
+        (lambda: _validation.samples(load("digits", limit=3)), "not a Dataset; give its samples"),
+        (lambda: _validation.weights(["a", "b"], 2), "sample_weight must hold numbers"),
+        (lambda: _validation.weights(np.full(60, 1e37), 60), "too large for all images"),
+        (lambda: _validation.weights(np.full(60, 1e-35), 60), "too small for all images"),
+    ],
+)
+def test_what_cannot_be_an_argument_is_refused_in_a_line(
+    check: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        check()
+    assert "\n" not in str(error.value)
+
+
+def test_fits_are_not_traced() -> None:
+    model, images = KMeans(2), np.ones((4, 3, 3), np.float32)
+    with pytest.raises(ValueError, match="compiled_lloyd works under jax.jit"):
+        jax.jit(lambda key: model.fit(images, key=key))(jax.random.key(0))
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match="images is traced"):
+        jax.jit(lambda x: model.fit(x, key=key))(images)

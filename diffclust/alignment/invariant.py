@@ -119,10 +119,18 @@ class InvariantDistance(eqx.Module):
 
         Returns:
             A distance like any other.
+
+        Raises:
+            ValueError: For another number of weights.
         """
         if penalty is None:
             dtype = jnp.result_type(*jax.tree.leaves(examples))
             penalty = jnp.zeros((self.energy.num_penalties,), dtype=dtype)
+        if penalty.shape != (self.energy.num_penalties,):
+            raise ValueError(
+                f"penalty must be {self.energy.num_penalties} numbers, one for each term of "
+                f"{type(self.energy).__name__}, not of shape {penalty.shape}"
+            )
         count = jax.tree.leaves(examples)[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))
         preparation = _prepared(self.aligner, self.energy, clusters)

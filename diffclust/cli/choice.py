@@ -25,7 +25,7 @@ from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
 from diffclust.models.selection import IS_POSITIVE, counted
 from diffclust.parallel import Data
-from diffclust.progress_bar import ProgressBar
+from diffclust.progress_bar import ProgressBar, is_on_terminal
 from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import read_object, staged_file
@@ -218,7 +218,7 @@ class Fitter:
         given = {"chunk_size": options.chunk_size, "callback": show, **self.arguments}
         result = model.fit(self.dataset.samples, key=key, **given)
         checkpoint.save(saved, result)
-        if not sys.stderr.isatty() and not changed:
+        if not is_on_terminal() and not changed:
             done = f"{name} done, {model.criterion} {result.loss:.6g} {place}"
             print(done, file=sys.stderr, flush=True)
         return result

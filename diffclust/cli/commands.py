@@ -141,7 +141,7 @@ def _fit(
     with raise_everywhere(processes.mesh):
         arguments, saved = samples.sample_arguments(options, dataset), None
         if states is not None:
-            saved = stack.enter_context(states.snapshots(dataset, arguments))
+            saved = stack.enter_context(states.snapshots())
     film, others, key = None if options.no_report else Film(), None, jax.random.key(options.seed)
     # The fit is given the samples and nothing else: it never sees labels.
     result = model.fit(

@@ -24,7 +24,6 @@ from diffclust.cli.options import Fit
 from diffclust.data import Collection
 from diffclust.data.source import is_name
 from diffclust.estimate.measure import peak_bytes
-from diffclust.image_source import checksum
 from diffclust.methods import METHODS
 from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
@@ -571,12 +570,8 @@ class SavedStates:
             if not self._has_states():
                 self._remove_states()
 
-    def snapshots(self, dataset: Collection, arguments: Mapping[str, np.ndarray]) -> SnapshotFolder:
+    def snapshots(self) -> SnapshotFolder:
         """Opens the snapshots of a fit; to be entered within `locked`.
-
-        Args:
-            dataset: The images that are fitted.
-            arguments: What the fit is given for each of them; see `sample_arguments`.
 
         Returns:
             A context.
@@ -585,16 +580,8 @@ class SavedStates:
             ValueError: If the saved states are of another fit.
             OSError: If a state cannot be saved.
         """
-        given = {name: checksum(array) for name, array in arguments.items()}
-        run = {
-            "method": self._model.method,
-            "settings": self._model.settings(),
-            "seed": self._options.seed,
-            "precision": str(jnp.result_type(float)),
-            "samples": [*dataset.samples.shape, checksum(dataset.samples)],
-            "weights": given.get("sample_weight"),
-            "start": given.get("assignments"),
-        }
+        # The fit itself compares its model, samples, weights and start.
+        run = {"seed": self._options.seed, "precision": str(jnp.result_type(float))}
         every, kept = self._options.checkpoint_every, self._options.checkpoints_kept
         log = functools.partial(print, file=sys.stderr, flush=True)
         # When the fit is done the run is written, and the states are removed.

@@ -8,7 +8,7 @@ import functools
 import os
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Unpack, runtime_checkable
 
@@ -41,6 +41,11 @@ _LOCAL_HEADER = 30
 """Bytes of what precedes a member of a zip file, but for its name and extra field."""
 
 
+def _state(about: os.stat_result) -> tuple[int, int, int]:
+    """Length, time of the last change and number of a file."""
+    return about.st_size, about.st_mtime_ns, about.st_ino
+
+
 class RawImages(SizedImages):
     """Images that are stored uncompressed in a file, one after the other, in C order.
 
@@ -70,10 +75,10 @@ class RawImages(SizedImages):
         count, height, width, *channels = shape
         self._shape = (count, height, width, channels[0] if channels else 1)
         self._bytes = int(np.prod(self._shape[1:])) * self._dtype.itemsize
-        needed, self._length = offset + self._shape[0] * self._bytes, self._path.stat().st_size
-        if self._length < needed:
+        needed, self._state = offset + self._shape[0] * self._bytes, _state(self._path.stat())
+        if (length := self._state[0]) < needed:
             raise DataError(
-                f"{str(path)!r} is cut short: it has {self._length:,} bytes of the {needed:,} that "
+                f"{str(path)!r} is cut short: it has {length:,} bytes of the {needed:,} that "
                 f"{self._shape[0]:,} images of {self._shape[1:]} need; write it again."
             )
 
@@ -83,10 +88,10 @@ class RawImages(SizedImages):
         places = index[order]
         stored = np.empty((len(index), *self._shape[1:]), self._dtype)
         starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
-        changed = f"{str(self._path)!r} was replaced or cut short while it was read."
+        changed = f"{str(self._path)!r} was changed, replaced or cut short while it was read."
         with self._path.open("rb", buffering=0) as file:
             # What another file holds in these places may be no images.
-            if os.fstat(file.fileno()).st_size != self._length:
+            if _state(os.fstat(file.fileno())) != self._state:
                 raise DataError(changed)
             for start, stop in zip(starts, [*starts[1:], len(places)], strict=True):
                 file.seek(self._offset + int(places[start]) * self._bytes)
@@ -295,7 +300,7 @@ def write_stream(
     path: str | Path,
     chunks: Iterable[np.ndarray],
     *,
-    shape: tuple[int, ...],
+    shape: Sequence[int | np.integer],
     dtype: str | np.dtype = "uint8",
 ) -> None:
     """Writes a large `.npy` file in chunks; a file that is not complete is removed.
@@ -310,13 +315,13 @@ def write_stream(
         DataError: If the chunks do not make up that shape, or are of another type.
         OSError: If it cannot be written.
     """
-    stored, written = np.dtype(dtype), 0
+    stored, written, shape = np.dtype(dtype), 0, tuple(map(int, shape))
     with staged_file(path, overwrite=True) as staged, staged.open("wb") as file:
         descr = np.lib.format.dtype_to_descr(stored)
         header = {"descr": descr, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         for chunk in chunks:
-            if chunk.shape[1:] != tuple(shape[1:]) or chunk.dtype != stored:
+            if chunk.shape[1:] != shape[1:] or chunk.dtype != stored:
                 raise DataError(
                     f"chunks must be {stored} of shape (m, {', '.join(map(str, shape[1:]))}): "
                     f"got {chunk.dtype} of {chunk.shape}."

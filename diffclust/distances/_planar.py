@@ -288,6 +288,9 @@ def _fibre_slope(sums: _Sums, w: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _symmetric_sums(p: Gaussian, q: Gaussian) -> _Sums:
+    # In units in which products of variances are numbers of single precision.
+    unit = jax.lax.stop_gradient(jnp.exp2(jnp.round(0.5 * jnp.log2(jnp.trace(p.covariance)))))
+    p, q = (Gaussian(x.mean / unit, x.covariance / unit / unit) for x in (p, q))
     (p11, p12), (_, p22) = p.covariance
     (q11, q12), (_, q22) = q.covariance
     l11 = jnp.sqrt(p11)

@@ -305,7 +305,8 @@ def _half_plane(squared: Array, first: Array, second: Array, weight: float) -> A
     s, t = jnp.sqrt(first), jnp.sqrt(second)
     # From variances, not deviations: exact if they agree.
     widen = (first - second) / (s + t)
-    return (squared / weight + widen**2) / (2.0 * s * t)
+    # Factor by factor, as the square of a product of variances may not be a number.
+    return 0.5 * (squared / weight / s / t + (widen / s) * (widen / t))
 
 
 def _require_positive(scale: float) -> None:

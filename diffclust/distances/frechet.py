@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from diffclust._sharding import varying_like, with_auto_axes
+from diffclust._validation import positive
 from diffclust.distances.fisher_rao import fisher_rao_exp, fisher_rao_log
 from diffclust.distances.gaussian import AnyGaussian, DiagonalGaussian, Gaussian
 from diffclust.distances.wasserstein import transport
@@ -186,11 +187,13 @@ def diagonal_fisher_rao_mean(
         One Gaussian.
 
     Raises:
-        ValueError: If there is no leading axis, or the weights do not match it.
+        ValueError: If there is no leading axis, the weights do not match it, or the scale is not
+            positive.
 
     References:
         Shape K-means, Eq. 7, for the distance; Afsari et al. (2013).
     """
+    positive(scale, "scale", least=0, strictly=True)
     weights = _normalised(gaussians, weights)
     unit = 2.0 * scale**0.5
     means, deviations = gaussians.mean / unit, jnp.sqrt(gaussians.variance)

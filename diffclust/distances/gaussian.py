@@ -113,6 +113,11 @@ class GaussianNegativeLogLikelihood(AbstractDissimilarity):
 
 def dims_of(p: Gaussian, q: Gaussian) -> int:
     """The dimension of two Gaussians, each of which must be single and of the same dimension."""
+    if not (isinstance(p, Gaussian) and isinstance(q, Gaussian)):
+        raise TypeError(
+            f"this takes two Gaussians with covariances, not a {type(p).__name__} and a "
+            f"{type(q).__name__}"
+        )
     if p.mean.ndim != 1 or p.mean.shape != q.mean.shape:
         raise ValueError(
             "this takes two single Gaussians of one dimension, with means of shape (dims,), not of "
@@ -129,6 +134,10 @@ def dims_of(p: Gaussian, q: Gaussian) -> int:
 
 def require_same_shapes(p: DiagonalGaussian, q: DiagonalGaussian) -> None:
     """Refuses diagonal Gaussians unless their four fields have the same shape."""
+    if not (isinstance(p, DiagonalGaussian) and isinstance(q, DiagonalGaussian)):
+        raise TypeError(
+            f"this takes two DiagonalGaussians, not a {type(p).__name__} and a {type(q).__name__}"
+        )
     shapes = [x.shape for x in (p.mean, p.variance, q.mean, q.variance)]
     if len(set(shapes)) != 1:
         raise ValueError(

@@ -109,8 +109,11 @@ def _planar_bures(first: Array, second: Array) -> Scalar:
 
     From tr √A = √(tr A + 2 √det A) for 2 × 2 matrices: only differences of the inputs cancel.
     """
-    (a, b), (_, c) = first
-    (d, e), (_, f) = second
+    # Products of variances stay within single precision at any scale.
+    size = jax.lax.stop_gradient(jnp.trace(first) + jnp.trace(second))
+    unit = jnp.where(size > 0, jnp.exp2(jnp.round(jnp.log2(jnp.where(size > 0, size, 1.0)))), 1.0)
+    (a, b), (_, c) = first / unit
+    (d, e), (_, f) = second / unit
     root, other = safe_sqrt(a * c - b**2), safe_sqrt(d * f - e**2)
     moved = (a - d) * (c + f) + (a + d) * (c - f) - 2.0 * (b - e) * (b + e)
     positive = root + other > 0
@@ -120,7 +123,7 @@ def _planar_bures(first: Array, second: Array) -> Scalar:
     cross = a * d + 2.0 * b * e + c * f + 2.0 * root * other
     total = a + c + d + f + 2.0 * safe_sqrt(cross)
     numerator = 4.0 * shift**2 + lean**2 + 4.0 * (b - e) ** 2
-    return numerator / jnp.where(total > 0, total, 1.0)
+    return unit * (numerator / jnp.where(total > 0, total, 1.0))
 
 
 @jax.custom_jvp

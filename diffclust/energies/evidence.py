@@ -85,6 +85,8 @@ def effective_pixels(
         A number between 1 and the number of pixels: the number of independent pixels of equal
         variance that would vary as much.
     """
+    size = jnp.max(jnp.abs(residuals))
+    residuals = residuals / jnp.where(size > 0, size, 1.0)
     gram = jnp.matmul(residuals, residuals.T, precision=jax.lax.Precision.HIGHEST)
     dtype, norms = residuals.dtype, jnp.diagonal(gram)
     weights = jnp.ones_like(norms) if weights is None else weights / jnp.max(weights)
@@ -95,6 +97,10 @@ def effective_pixels(
     crossed = jnp.sum(pairs * gram**2) / jnp.maximum(jnp.sum(pairs), tiny)
     most = jnp.asarray(residuals.shape[1], dtype=dtype)
     return jnp.clip(energy**2 / jnp.maximum(crossed, tiny), 1.0, most)
+
+
+_ROUNDING = 4
+"""Eigenvalues up to so many machine epsilons of the largest are taken for zero."""
 
 
 def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Array, Array]:
@@ -109,7 +115,7 @@ def _precisions(fit: FitStatistics, given: Hyperparameters) -> tuple[Array, Arra
     form = jnp.sum(fit.forms / jnp.maximum(largest, tiny), axis=0)
     values, vectors = jnp.linalg.eigh(form)
     # Above what rounding leaves of zero, and below the least eigenvalues of fine grids.
-    is_free = (values <= 4 * eps * values[-1]).astype(values.dtype)
+    is_free = (values <= _ROUNDING * eps * values[-1]).astype(values.dtype)
     free = einsum("ip,p,jp->ij", vectors, is_free, vectors)
     rest = jnp.eye(size, dtype=free.dtype) - free
     hessian = einsum("ij,kjl,lm->kim", rest, fit.hessian, rest)
@@ -158,7 +164,7 @@ def em_step(fit: FitStatistics, given: Hyperparameters, *, shared: bool = True) 
     total = jnp.sum(fit.count)
     noise = jnp.sum(fit.distance + fit.count * uncertainty) / (total * fit.pixels)
     values = jnp.linalg.eigvalsh(fit.forms)
-    threshold = 1e-4 * jnp.max(values, axis=1, keepdims=True)
+    threshold = _ROUNDING * jnp.finfo(values.dtype).eps * jnp.max(values, axis=1, keepdims=True)
     ranks = jnp.sum(values > threshold, axis=1).astype(values.dtype)
     common = total * ranks / jnp.sum(sizes, axis=0)
     if shared:

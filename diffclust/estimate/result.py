@@ -134,7 +134,8 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
     if seconds < 100 * 60:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.3g} h"
+    hours = seconds / 3600
+    return f"{hours:.3g} h" if hours < 100 else f"{hours:.0f} h"
 
 
 def _gigabytes(count: int) -> str:

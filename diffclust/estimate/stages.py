@@ -83,8 +83,7 @@ class PlannedFit:
     @functools.cached_property
     def description(self) -> Description:
         """Describes the samples as they are clustered."""
-        data = Data(self.samples)
-        return self.model.resolved(data).prepared_description(data.description)
+        return self.model.prepared_description(Data(self.samples).description)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,6 +101,8 @@ class PlannedFit:
         chunk_size: int | None,
         until: Callable[[Progress], bool] | None = None,
         model: AbstractModel | None = None,
+        *,
+        whole: bool = False,
     ) -> Rehearsal:
         """Fits some of the samples, drawn at random, and watches.
 
@@ -110,6 +111,7 @@ class PlannedFit:
             chunk_size: Samples a chunk.
             until: The fit is ended where it is true of a report, or None.
             model: What is fitted; None for the model itself.
+            whole: Whether it is watched to its end, however long that takes.
 
         Returns:
             What was seen.
@@ -118,7 +120,8 @@ class PlannedFit:
         if count < len(samples):
             chosen = numpy_generator(self.key).choice(len(samples), count, replace=False)
             samples = np.asarray(samples[np.sort(chosen)])
-        settings = {"key": self.key, "chunk_size": chunk_size, "seconds": self.seconds}
+        seconds = math.inf if whole else self.seconds
+        settings = {"key": self.key, "chunk_size": chunk_size, "seconds": seconds}
         return rehearse(model or self.model, samples, until=until, **settings)
 
 
@@ -145,8 +148,8 @@ def estimate(
         samples: What `model.fit` would be given.
         key: Random key, `jax.random.key(seed)`.
         chunk_size: As for `model.fit`.
-        seconds: A rehearsal is broken off after so many, compiling left out; the range is then
-            wide.
+        seconds: A rehearsal is broken off after so many, compiling left out, but not before a step
+            of every phase, or the least that a graph needs.
         short: A fit that will surely take less, in seconds, is not looked at any closer, and the
             estimate is rough.
 
@@ -154,9 +157,10 @@ def estimate(
         The estimate.
 
     Raises:
-        ValueError: If the samples cannot be clustered or are trees of arrays, or the chunk size is
-            below 1.
+        ValueError: If the samples cannot be clustered or are trees of arrays, the chunk size is
+            below 1, or the seconds are negative.
     """
+    _validation.positive(seconds, "seconds", least=0)
     if chunk_size is not None:
         _validation.count(chunk_size, "chunk_size")
     array = samples if isinstance(samples, ImageSource) else model.validated(samples)
@@ -284,7 +288,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     ) -> Rehearsal:
         training = model.training.shortened(steps, len(phases), split_merge=split_merge)
         few = dataclasses.replace(model, training=training, num_restarts=1)
-        return fit.rehearse(count, fit.chunk_size, until, few)
+        return fit.rehearse(count, fit.chunk_size, until, few, whole=True)
 
     def trained(progress: Progress) -> bool:
         return progress.stage == "step" and progress.done >= progress.total
@@ -306,17 +310,21 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
         return (StageCost("step", most, most, 0.0, most),)
     more = max(2, min(50, math.ceil(0.2 * fit.seconds / max(sum(one), 1e-3))))
     # Compiled in the first rehearsal, so that nothing but steps is timed.
-    one, last = walls(run(1, trained)), run(1 + more, trained)
-    many = walls(last, 1 + more)
-    steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=True)]
-    cpu = sum(interval.cpu for interval, _ in last.reported("step")) / max(sum(many), 1e-9)
+    if (1 + more) * sum(one) > fit.seconds:
+        last, steps = first, one
+    else:
+        one, last = walls(run(1, trained)), run(1 + more, trained)
+        many = walls(last, 1 + more)
+        steps = [max(b - a, 0.0) / more for a, b in zip(one, many, strict=True)]
+    timed = last.reported("step")
+    cpu = sum(i.cpu for i, _ in timed) / max(sum(i.wall for i, _ in timed), 1e-9)
     stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=True))
     attempts = _split_attempts(plan)
     if sum(attempts) and sum(steps) * plan.evaluation_samples / plan.batch_size < 3.0 * fit.seconds:
         run(1, trained, split_merge=True)
         tried = walls(run(1, trained, split_merge=True))
-        timed = zip(attempts, one, tried, strict=True)
-        stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in timed)
+        compared = zip(attempts, one, tried, strict=True)
+        stepping += math.fsum(number * max(b - a, 0.0) for number, a, b in compared)
     # The loss may end a phase after so many steps.
     soonest = sum(min(p.steps, (plan.patience + 1) * plan.window) for p in phases)
     least = soonest / sum(p.steps for p in phases) if plan.tolerance else 1.0
@@ -353,8 +361,13 @@ def _graph_stages(fit: PlannedFit) -> Iterable[StageCost]:
     few = min(count, int(np.clip(count // _ONE_IN, _GRAPH_LEAST, _GRAPH_MOST)))
     few = min(count, max(few, 4 * model.num_clusters))
     small = min(full, 16 * -(-few // 16))
+    cold = fit.rehearse(few, small)
+    if cold.result is None:
+        few = min(count, max(few // 4, 4 * model.num_clusters))
+        small = min(full, 16 * -(-few // 16))
+        cold = fit.rehearse(few, small, whole=True)
     # So few images take less than what surrounds a compilation: the second time counts.
-    cold, seen = fit.rehearse(few, small), fit.rehearse(few, small)
+    seen = fit.rehearse(few, small, whole=True)
     ratio, padded = count / few, (full * -(-count // full)) / (small * -(-few // small))
     drawn = _MEAN_SAMPLES * model.num_clusters
     less, more = ((number / _CUT_SIZE) ** _CUT_POWER for number in (few, count))

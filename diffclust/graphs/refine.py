@@ -91,7 +91,9 @@ def pair_chunks(
     count, devices = len(sources), own_size(own)
     if chunk_size is None:
         chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_BATCH)
-    size = min(chunk_size, 16 * -(-count // (16 * devices))) * devices
+    # Of few sizes, for each of which a program is compiled.
+    few = 16 << max(0, -(-count // (16 * devices)) - 1).bit_length()
+    size = min(chunk_size, few) * devices
 
     def rows_of(tree: PyTree, index: np.ndarray) -> PyTree:
         return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf[index])), tree)

@@ -21,6 +21,7 @@ from diffclust.models.identity import identity_of, types_of
 from diffclust.models.selection import Selection
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, default_chunk_size
+from diffclust.parallel.mesh import in_own_mesh
 from diffclust.progress_bar import on_terminal
 from diffclust.prototypes import Learned, exemplar_of
 from diffclust.solvers import (
@@ -337,6 +338,7 @@ class AbstractModel(AbstractSettings):
         """
         return outcome
 
+    @in_own_mesh
     def fit(
         self,
         samples: Any,
@@ -384,7 +386,7 @@ class AbstractModel(AbstractSettings):
             ValueError: If an argument is invalid.
             FitError: If the fit breaks down.
         """
-        key = checked_key(key)
+        key = checked_key(_validation.not_traced(key, "key"))
         given, noun = Data(samples, mesh=mesh), self.words.noun
         with given.raise_everywhere():
             array = self.validated(samples)
@@ -617,7 +619,10 @@ class Result(eqx.Module):
 
     @property
     def variances(self) -> np.ndarray | None:
-        """Variances of the prototypes' pixels, or (co)variances of their landmarks, or None."""
+        """Variances of the prototypes' pixels, or (co)variances of their landmarks, or None.
+
+        In the density of a mixture of images the square of `min_deviation` is added to them.
+        """
         variances = self.model.prototype_variances(self.outcome.learned.clusters.prototype)
         return None if variances is None else np.asarray(variances)
 
@@ -658,6 +663,7 @@ class Result(eqx.Module):
         """Number of samples in each cluster, `(clusters,)`."""
         return np.bincount(self.assignments, minlength=self.model.num_clusters)
 
+    @in_own_mesh
     def predict(
         self, samples: Any, /, *, callback: Callback = ignore, mesh: Mesh | None = None
     ) -> Assignment:

@@ -37,6 +37,7 @@ from diffclust.prototypes import Clusters, GaussianImages, Learned
 from diffclust.sampling import Boundary
 from diffclust.solvers import GradientEM, GradientPlan
 from diffclust.transforms import AbstractTransform, Identity, compose, named_sequence
+from diffclust.transforms.compose import split_names
 from diffclust.types import Key
 
 
@@ -310,7 +311,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         """The names of the transforms, or their types, in the order in which they act."""
         if (own := self._own_transforms) is not None:
             return tuple(type(transform).__name__ for transform in own)
-        return tuple(name for name in self.transforms.split("-") if name)
+        return split_names(self.transforms)
 
     def prototype_variances(self, prototype: PyTree, /) -> Array | np.ndarray | None:
         """Returns the variances of Gaussian prototypes."""
@@ -368,7 +369,8 @@ def warped_prototypes(
         One warped prototype per image; for a Gaussian, its mean.
 
     Raises:
-        ValueError: If the model moves images, or the arguments do not match each other.
+        ValueError: If the model moves images, the arguments do not match each other, or there is no
+            such cluster.
     """
     model, channels = result.model, result.sample_shape[-1]
     energy = model.energy(channels) if isinstance(model, AbstractImageModel) else None
@@ -382,11 +384,13 @@ def warped_prototypes(
             f"params must have shape {expected}, one row for each image; got {warps.shape}"
         )
     if transforms is not None:
+        _validation.count(transforms, "transforms", least=0)
         sequence = steps_of(energy)[:transforms]
         first = compose(*sequence) if sequence else Identity()
         energy = dataclasses.replace(energy, transform=first)
     if not len(index):
         return np.zeros((0, *result.sample_shape), warps.dtype)
+    _validation.within(index, len(index), model.num_clusters, "clusters", "image")
     warp = eqx.Partial(_warp, energy, jax.device_put(prototypes))
     return map_in_chunks(warp, size, warps[:, : energy.num_params], index)
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from diffclust import _validation
 from diffclust._random import split_key
 from diffclust.alignment import AbstractAligner, InvariantDistance, PreparedDistance
+from diffclust.distances import AbstractDistance
 from diffclust.graphs import (
     CandidateDistances,
     Neighbours,
@@ -34,6 +37,7 @@ from diffclust.models.staged import (
 )
 from diffclust.parallel import Data, Description
 from diffclust.parallel.mesh import map_in_chunks
+from diffclust.prototypes import AbstractPrototypeFamily
 from diffclust.solvers import (
     Callback,
     Context,
@@ -43,6 +47,7 @@ from diffclust.solvers import (
     ignore,
     nearest_centres,
 )
+from diffclust.types import Scalar
 
 _STEADY, _STEADIER = 0.95, 0.02
 """Stability below which more neighbours are tried, and the increase required to use them."""
@@ -262,7 +267,7 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
         """The times at which warped series are read, as in K-means."""
         return self.alignment_model().warped_times(params, times)
 
-    def distance(self, examples: np.ndarray) -> PreparedDistance:
+    def distance(self, examples: np.ndarray) -> AbstractDistance:
         """The penalised invariant distance of pairs of samples.
 
         Args:
@@ -272,7 +277,9 @@ class AbstractInvariantSpectralModel(AbstractCutModel):
             The distance of one sample to another.
         """
         model = self.alignment_model()
-        return distance_of(model, model.aligner(), examples)
+        family = model.family()
+        prototypes = jax.vmap(family.init)(jnp.asarray(examples[:_EXAMPLES]))
+        return _BetweenSamples(distance_of(model, model.aligner(), prototypes), family)
 
     def grouping_stages(self, description: Description) -> tuple[FitStage, ...]:
         """Neighbours under the distance, and the cut of the mean graph."""
@@ -346,21 +353,32 @@ def _over_rounds(report: Callable[[int, int], None], expected: int) -> Callable[
 
 
 def distance_of(
-    model: AbstractLloydModel, aligner: AbstractAligner, examples: np.ndarray
+    model: AbstractLloydModel, aligner: AbstractAligner, examples: PyTree
 ) -> PreparedDistance:
     """Makes a distance of a model's energy: one sample is aligned to the other.
 
     Args:
         model: Provides the energy and the weights of its penalties.
         aligner: Aligns the samples.
-        examples: Some samples, on the scale on which they are compared.
+        examples: Some samples, on the scale on which they are compared, or prototypes of one each.
 
     Returns:
         The distance of one sample to another.
     """
-    penalty = jnp.asarray(model.penalty(), dtype=examples.dtype)
-    invariant = InvariantDistance(model.energy(), aligner)
-    return invariant.prepared(jnp.asarray(examples[:_EXAMPLES]), penalty)
+    some = jax.tree.map(lambda leaf: jnp.asarray(leaf[:_EXAMPLES]), examples)
+    penalty = jnp.asarray(model.penalty(), dtype=jnp.result_type(*jax.tree.leaves(some)))
+    return InvariantDistance(model.energy(), aligner).prepared(some, penalty)
+
+
+class _BetweenSamples(AbstractDistance):
+    """A distance to prototypes, as one to other samples, each the only one of its cluster."""
+
+    to_prototype: AbstractDistance
+    prototypes: AbstractPrototypeFamily
+
+    def __call__(self, sample: PyTree, prototype: PyTree, weight: Array | None = None) -> Scalar:
+        """The distance of one sample to another; see `AbstractDistance.__call__`."""
+        return self.to_prototype(sample, self.prototypes.init(prototype), weight)
 
 
 def by_root(

@@ -87,6 +87,7 @@ def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, 
     return {
         "model": types_of(model),
         "settings": named | composition_values(model),
+        "precision": str(data.description.dtype),
         "samples": data.checksum(),
         "weights": data.checksum(np.asarray(weight, float)),
         "start": [checksum(leaf) for leaf in jax.tree.leaves(start)[1:]],

@@ -13,6 +13,7 @@ import optax
 from jaxtyping import PyTree
 
 from diffclust import _validation
+from diffclust._precision import warn_of_close
 from diffclust.alignment import (
     AbstractAligner,
     Descent,
@@ -58,6 +59,7 @@ from diffclust.transforms import (
     compose,
     named_sequence,
 )
+from diffclust.transforms.compose import split_names
 
 PUBLISHED_RATES = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
 """Adam's learning rates, among which the paper chooses by the distortion (DI K-means, Sec. 4.3)."""
@@ -226,7 +228,7 @@ class KMeans(AbstractPrototypeModel):
         """Warns of clusters that distances cannot tell apart."""
         prototypes = np.asarray(outcome.learned.clusters.prototype)
         seen = 1.0 if self.pixel_mask is None else np.sqrt(mask_weights(self.pixel_mask))
-        _validation.warn_of_close(prototypes * seen, prototypes.dtype)
+        warn_of_close(prototypes * seen, prototypes.dtype)
         return super().finished(outcome)
 
 
@@ -273,7 +275,8 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         if self.penalty_rounds and min(self.penalty()) == 0.0:
             raise ValueError(
                 f"penalty weights of {self.penalty()} cannot be learned from: penalty_rounds needs "
-                "all of them positive"
+                "all of them positive, and transforms without turn, rot and shift, which cost "
+                "nothing"
             )
         if self.learning_rate is not None and not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
@@ -482,8 +485,8 @@ def spatial_parts(transforms: str, names: tuple[str, ...], boundary: Boundary) -
     Raises:
         ValueError: If there are no names, an unknown one, or more than one rotation.
     """
-    given = transforms.split("-")
-    if not set(given) <= set(names):
+    given = split_names(transforms)
+    if not given or not set(given) <= set(names):
         raise ValueError(
             f"transforms must be names out of {', '.join(names)} joined by hyphens, not "
             f"{transforms!r}"

@@ -155,9 +155,12 @@ def steadier_cut(plain: Cut, more: Cut) -> Cut:
         more: The cut by more eigenvectors.
 
     Returns:
-        The second if its trimmed stability is clearly higher, otherwise the first.
+        The second if its trimmed stability is clearly higher, and it leaves no more clusters empty
+        (a single cluster always agrees with itself); otherwise the first.
     """
-    return more if more.trimmed_stability > plain.trimmed_stability + _TIE else plain
+    used, others = (len(np.unique(cut.points.assignments)) for cut in (plain, more))
+    is_steadier = more.trimmed_stability > plain.trimmed_stability + _TIE
+    return more if is_steadier and others >= used else plain
 
 
 def cuts_of_mean_graph(

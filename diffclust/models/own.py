@@ -78,7 +78,7 @@ class AbstractOwnModel(AbstractImageModel):
         energy = self.solver().energy
         if (
             not isinstance(energy, TransformedDistance | TransformedPrototype)
-            or np.ndim(samples) != 4
+            or len(getattr(samples, "shape", ())) != 4
         ):
             return samples
         check_transforms(steps_of(energy), samples)

@@ -211,6 +211,12 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
     def _scales(self, height: int, width: int) -> int:
         """J for images of the given size."""
         if self.num_scales is not None:
+            longest = max(_LEAST_SIDE, _enlargement(height, width) * max(height, width))
+            if 2**self.num_scales > longest:
+                raise ValueError(
+                    f"num_scales={self.num_scales} averages over {2**self.num_scales} pixels, but "
+                    f"these images are read at {longest}; give at most {int(math.log2(longest))}"
+                )
             return self.num_scales
         side = max(_LEAST_SIDE, _enlargement(height, width) * min(height, width))
         return max(1, round(math.log2(side / 4)))

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from diffclust import _validation
@@ -45,11 +46,13 @@ class AbstractSettings(eqx.Module):
         for field in _in_files(type(self)):
             value, types = getattr(self, field.name), _types_within(field.type)
             least = field.metadata.get("least", 1 if int in types else 0)
+            _check_kind(field, value)
             if get_origin(field.type) is Literal:
                 _validation.one_of(value, get_args(field.type), field.name)
             elif value is not None and types & {int, float}:
                 check = _validation.count if int in types else _validation.positive
-                for each in value if isinstance(value, tuple | list) else (value,):
+                has_several = tuple in _origins(field.type) and isinstance(value, tuple | list)
+                for each in value if has_several else (value,):
                     check(each, field.name, least=least)
 
     def settings(self) -> dict[str, Any]:
@@ -132,6 +135,11 @@ def _types_within(kind: Any) -> set[Any]:
     return set().union(*map(_types_within, get_args(kind))) or {kind}
 
 
+def _origins(kind: Any) -> set[Any]:
+    """The generic types within a type: `tuple` of `tuple[int, ...] | None`."""
+    return {get_origin(kind)}.union(*map(_origins, get_args(kind)))
+
+
 def _in_files(group: type) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(group) if field.metadata.get("in_files", True)]
 
@@ -139,6 +147,16 @@ def _in_files(group: type) -> list[dataclasses.Field]:
 def _group(field: dataclasses.Field) -> type[AbstractSettings] | None:
     kind = field.type
     return kind if isinstance(kind, type) and issubclass(kind, AbstractSettings) else None
+
+
+def _check_kind(field: dataclasses.Field, value: Any) -> None:
+    """Refuses what is no flag, no string or no group of settings where the field is one."""
+    kinds: dict[Any, Any] = {bool: ("True or False", (bool, np.bool_)), str: ("a string", str)}
+    if (group := _group(field)) is not None:
+        kinds = {group: (f"a {group.__name__}", group)}
+    words, kind = kinds.get(field.type, ("", object))
+    if not isinstance(value, kind):
+        raise ValueError(f"{field.name} must be {words}, not {value!r}")
 
 
 def values_of(group: type[eqx.Module], model: eqx.Module) -> dict[str, Any]:
@@ -275,8 +293,9 @@ class MixtureSettings(eqx.Module):
         followed: How many components of each image, the most likely ones, take part in a step. If
             these are all components, the step is the exact M-step. In Python None stands for all of
             them.
-        initial_variance: Variance of every pixel before the first step. The paper prints Σ = 0.5,
-            which is the standard deviation in the authors' code.
+        initial_variance: Variance of every pixel before the first step, to which the square of
+            `min_deviation` is added. The paper prints Σ = 0.5, which is the standard deviation in
+            the authors' code.
         min_deviation: Standard deviation whose square is added to all variances.
     """
 
@@ -356,6 +375,11 @@ class Training(AbstractSettings):
         """Refuses invalid settings."""
         if not self.learning_rate > 0.0:
             raise ValueError(f"learning_rate must be positive, not {self.learning_rate}")
+        if self.least_share >= 1.0:
+            raise ValueError(
+                f"least_share must be below 1, not {self.least_share}: clusters of average size "
+                "would be refilled"
+            )
         other = self.optimizer if self.learning_rate != type(self).learning_rate else None
         if other is not None and not holds_rate(other.init(jnp.zeros(()))):
             raise ValueError(

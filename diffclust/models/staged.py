@@ -199,15 +199,21 @@ class AbstractStagedModel(AbstractModel):
         def assignments(context: Context) -> np.ndarray:
             return context.results[last]["assignments"]
 
+        like = jax.eval_shape(lambda: self.alignment_model().template(description.sample)).clusters
+        tree = jax.tree.structure(like.prototype)
+        several = tree.num_leaves > 1
+        names = [f"prototype {i}" for i in range(tree.num_leaves)] if several else ["prototype"]
+
         def clusters(context: Context) -> Clusters:
-            means = context.results["means"]
-            return Clusters(*(jax.device_put(means[name]) for name in ("prototype", "penalty")))
+            means = jax.device_put(context.results["means"])
+            return Clusters(tree.unflatten([means[name] for name in names]), means["penalty"])
 
         def means(context: Context) -> dict[str, np.ndarray]:
             key = split_key(context.key, 2, 1)
             data = self.data_in_prototype_frame(context.data)
             result = aligned_means(alignment, data, assignments(context), key=key)
-            return {name: np.asarray(getattr(result, name)) for name in ("prototype", "penalty")}
+            leaves = [*jax.tree.leaves(result.prototype), result.penalty]
+            return dict(zip([*names, "penalty"], map(np.asarray, leaves), strict=True))
 
         def alignments(context: Context) -> Any:
             data = self.data_in_prototype_frame(context.data)

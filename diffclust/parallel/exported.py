@@ -131,8 +131,16 @@ def _exported(function: Callable[..., PyTree], call: Any) -> PyTree:
     return eqx.combine(jax.tree.map(lambda place: given[place], places), others)
 
 
+_DIGEST = hashlib.sha256().digest_size
+
+
 def _read(file: Path) -> tuple[Any, PyTree]:
-    program, result = pickle.loads(file.read_bytes())
+    content = file.read_bytes()
+    digest, content = content[:_DIGEST], content[_DIGEST:]
+    # JAX looks at most of it only where the program is called.
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("damaged")
+    program, result = pickle.loads(content)
     return jax.export.deserialize(bytearray(program)), result
 
 
@@ -140,7 +148,7 @@ def _write(file: Path, program: Any, result: PyTree) -> None:
     content = pickle.dumps((bytes(program.serialize()), result))
     with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.name, delete=False) as new:
         try:
-            new.write(content)
+            new.write(hashlib.sha256(content).digest() + content)
             new.close()
             Path(new.name).replace(file)
         except OSError:

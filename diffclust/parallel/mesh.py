@@ -5,10 +5,12 @@ models' `fit(..., mesh=data_mesh())` does it for you. Where the devices are thos
 processes (`start_processes`), rows are those that this process has.
 """
 
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -21,6 +23,8 @@ from jaxtyping import Array, PyTree
 from diffclust.parallel import processes
 from diffclust.parallel.exported import exported_jit
 from diffclust.parallel.processes import num_processes, row_counts, spans
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 AXIS = "data"
 """Name of the axis along which samples are shared out."""
@@ -51,6 +55,29 @@ def data_mesh(
         raise ValueError(f"devices must be one or more, each of them once; got {chosen}")
     chosen.sort(key=lambda device: device.process_index)
     return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def in_own_mesh(method: F) -> F:
+    """Leaves a surrounding mesh with explicit axes for that of the argument `mesh`.
+
+    Inside `jax.set_mesh` of such a mesh JAX refuses most operations on arrays that are shared out
+    along another one.
+
+    Args:
+        method: A method whose `mesh` can be given by its name alone.
+
+    Returns:
+        The same method.
+    """
+
+    @functools.wraps(method)
+    def wrapped(*args: Any, mesh: Mesh | None = None, **kwargs: Any) -> Any:
+        check_mesh(mesh)
+        is_inside = mesh is not None and jax.sharding.get_abstract_mesh().explicit_axes
+        with jax.set_mesh(data_mesh(mesh)) if is_inside else contextlib.nullcontext():
+            return method(*args, mesh=mesh, **kwargs)
+
+    return cast(F, wrapped)
 
 
 def check_mesh(mesh: Mesh | None) -> None:
@@ -214,69 +241,27 @@ class Distributed:
         return spans(self.mesh)
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """Puts the same arrays on every device.
-
-        Args:
-            tree: Any tree.
-
-        Returns:
-            The tree.
-        """
+        """Puts the same arrays on every device."""
         return replicate(tree, self.mesh)
 
     def unreplicate(self, tree: PyTree) -> PyTree:
-        """Moves what was the same on every device to the default device alone.
-
-        Args:
-            tree: Any tree of arrays.
-
-        Returns:
-            The tree.
-        """
+        """Moves what was the same on every device to the default device alone."""
         return unreplicated(tree, self.mesh)
 
     def shard(self, rows: PyTree) -> PyTree:
-        """Rows of this process shared out among its devices; see `shard_rows`.
-
-        Args:
-            rows: Arrays with a common leading axis.
-
-        Returns:
-            The tree.
-        """
+        """Rows of this process shared out among its devices; see `shard_rows`."""
         return shard_rows(rows, self.mesh)
 
     def unshard(self, rows: PyTree) -> PyTree:
-        """The rows of this process, on the host, of arrays that are shared out.
-
-        Args:
-            rows: Arrays that a step, or a function of rows, gave.
-
-        Returns:
-            Arrays of NumPy's.
-        """
+        """The rows of this process, on the host, of arrays that are shared out."""
         return own_part(rows, self.mesh)
 
     def allgather(self, rows: PyTree) -> PyTree:
-        """The rows of all processes, in the order of the samples; all processes must ask.
-
-        Args:
-            rows: Arrays of this process's rows.
-
-        Returns:
-            The same arrays in every process.
-        """
+        """The rows of all processes, in the order of the samples; all processes must ask."""
         return processes.allgather_rows(rows, self.mesh)
 
     def broadcast(self, tree: PyTree) -> PyTree:
-        """Arrays as process 0 has them; all processes must ask.
-
-        Args:
-            tree: Arrays of the same shapes in every process.
-
-        Returns:
-            The same arrays in every process.
-        """
+        """Arrays as process 0 has them; all processes must ask."""
         return processes.broadcast_one_to_all(tree, self.mesh)
 
     def raise_everywhere(self) -> AbstractContextManager[None]:
@@ -456,7 +441,8 @@ def map_in_chunks(function: Callable[..., PyTree], chunk_size: int, *rows: Any) 
     Returns:
         Arrays of NumPy's, one row each.
     """
-    count = len(rows[0])
+    first = rows[0]
+    count = len(first) if hasattr(first, "shape") else len(jax.tree.leaves(first)[0])
     # Padded to few sizes, for each of which it is compiled.
     size = chunk_size if 4 * count >= chunk_size else 1 << (count - 1).bit_length()
 
@@ -539,8 +525,8 @@ def check_batch_size(batch_size: int, mesh: Mesh | None, *, most: int | None = N
     above = mesh.size * math.ceil(batch_size / mesh.size)
     below = above - mesh.size
     sizes = [size for size in (below, above) if 0 < size <= (most or above)]
-    either = " or ".join(map(str, sizes or [above]))
+    remedy = f"set batch_size to {' or '.join(map(str, sizes))}, or give" if sizes else "give"
     raise ValueError(
-        f"a batch of {batch_size} cannot be shared evenly by {mesh.size} devices; set batch_size "
-        f"to {either}, or give a mesh of fewer devices"
+        f"a batch of {batch_size} cannot be shared evenly by {mesh.size} devices; {remedy} a mesh "
+        "of fewer devices"
     )

@@ -113,7 +113,7 @@ class MeanShapes(AbstractPrototypeFamily):
         filled = statistics.count > 0
         # Sums that are updated by moves keep digits of the last shapes to leave.
         first = jnp.where(column(filled, 3), statistics.first, 0.0)
-        mean = first / column(jnp.maximum(statistics.count, 1e-30), 3)
+        mean = first / column(jnp.where(filled, statistics.count, 1.0), 3)
         covariance = self._clipped(self._covariance(statistics, mean))
         mean = jnp.where(column(filled, 3), self.reference[None] + mean, previous.centre.mean)
         covariance = jnp.where(column(filled, covariance.ndim), covariance, previous.covariance)
@@ -121,11 +121,13 @@ class MeanShapes(AbstractPrototypeFamily):
 
     def _covariance(self, sums: LandmarkSums, mean: Array) -> Covariance:
         """Variances or covariances of every cluster."""
-        total = jnp.maximum(jnp.sum(sums.count), 1e-30)
+        total = jnp.sum(sums.count)
+        total = jnp.where(total > 0, total, 1.0)
         scatter = sums.second - column(sums.count, sums.second.ndim) * self._square(mean)
         within = jnp.sum(scatter, axis=0) / total
         if self.variances == "per_cluster":
-            counts = column(jnp.maximum(sums.count + self.prior, 1e-30), scatter.ndim)
+            counts = sums.count + self.prior
+            counts = column(jnp.where(counts > 0, counts, 1.0), scatter.ndim)
             return (scatter + self.prior * within[None]) / counts
         if self.pooling == "total":
             shared = jnp.sum(sums.second, axis=0) / total

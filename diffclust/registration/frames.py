@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -66,6 +66,14 @@ class Frame(eqx.Module):
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     least_side: int = eqx.field(static=True, default=1, kw_only=True)
     most_side: int | None = eqx.field(static=True, default=None, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses words that are not known, and sizes that are none."""
+        _validation.one_of(self.place, get_args(Place), "place")
+        _validation.one_of(self.ink, get_args(Ink), "ink")
+        for name in ("least_side", "most_side"):
+            if (side := getattr(self, name)) is not None:
+                _validation.count(side, name)
 
     @property
     def is_identity(self) -> bool:

@@ -15,7 +15,7 @@ from diffclust.analysis import CommonStart
 from diffclust.data import Collection, Dataset
 from diffclust.data.dataset import draw
 from diffclust.methods import plural
-from diffclust.models import Result, of_images
+from diffclust.models import Result
 from diffclust.models.selection import counted
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
@@ -345,7 +345,7 @@ def _versions(
     images = np.asarray(dataset.images[chosen])
     yield "As they came", images
     params = result.outcome.assignment.params[chosen]
-    if is_registered := of_images(result).registers:
+    if is_registered := getattr(result.model, "registers", False):
         yield "Registered", np.asarray(result.registered(images))
     if not _aligns(result):
         return

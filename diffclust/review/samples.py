@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
 from diffclust.data.dataset import FileError
-from diffclust.models import Result, of_images
+from diffclust.models import Result
 from diffclust.plotting import as_picture, displayable
 from diffclust.report.page import picture_file
 from diffclust.report.series import SeriesRenderer
@@ -66,7 +66,7 @@ class ReviewSamples:
         self._coordinates = coordinates
         self._registered: Callable[[Any], Any] | None = None
         if isinstance(dataset, Dataset):
-            if of_images(result).registers:
+            if getattr(result.model, "registers", False):
                 self._registered = result.registered
             what = "pixels" if self._registered is None else "pixels of registered images"
             self.compared = f"{what}, at most {_SMALL_SIDE} x {_SMALL_SIDE}"

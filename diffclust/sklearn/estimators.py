@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -38,6 +38,14 @@ _PARAMETERS = {"image": {"image_shape": None}, "shape": {"num_dimensions": 2}}
 _LARGEST_SEED = 2**31 - 1
 _LARGEST_INTENSITY = 2.0
 """Floats above it are no intensities in [0, 1], with noise or without."""
+
+
+class _Range(NamedTuple):
+    """What is known of samples as they were given."""
+
+    dtype: str
+    is_scaled: bool
+    largest: float
 
 
 def _of_one_length(series: Any) -> Any:
@@ -184,7 +192,7 @@ class Clusterer(_Predictor):
         along = np.random.default_rng(0).normal(size=rows.shape[1])
         return np.argsort(rows.astype(np.float64) @ along, kind="stable")
 
-    def _checked(self, X: Any, model: AbstractModel | None = None) -> np.ndarray:
+    def _checked(self, X: Any, model: AbstractModel | None = None) -> tuple[np.ndarray, _Range]:
         """Samples as an array of floats; given a model, `n_features_in_` is set, else compared."""
         needed: dict[str, Any] = {"dtype": [np.float64, np.float32], "estimator": self}
         reset, is_shape = model is not None, self._method.sample_kind == "shape"
@@ -195,10 +203,10 @@ class Clusterer(_Predictor):
             needed["ensure_min_features"] = self._least_features(model)
         if self._method.sample_kind == "series":
             needed["ensure_all_finite"] = "allow-nan"
-            is_list = isinstance(X, list | tuple)
+            is_list = isinstance(X, list | tuple) and len(X) > 0
             # Lists of equally many numbers are rows, which have to be as long as fitted ones.
             is_list = is_list and (
-                all(isinstance(x, np.ndarray) for x in X) or len({*map(len, X)}) > 1
+                all(isinstance(x, np.ndarray) for x in X) or len({*map(np.size, X)}) > 1
             )
             X = _of_one_length(X)
             if is_list and not reset:
@@ -218,28 +226,24 @@ class Clusterer(_Predictor):
             is_of_bytes &= not self._takes_rows()
         if is_of_bytes:
             array = array / np.iinfo(dtype).max  # as the library itself takes them
-        if self._method.sample_kind == "image":
-            self._check_range(dtype.name, is_of_bytes, float(np.abs(array).max()), reset=reset)
-        return array
+        is_image = self._method.sample_kind == "image"
+        largest = float(np.abs(array).max()) if is_image else 0.0
+        return array, _Range(dtype.name, is_of_bytes, largest)
 
-    def _check_range(self, dtype: str, is_scaled: bool, largest: float, *, reset: bool) -> None:
+    def _check_range(self, given: _Range) -> None:
         """Refuses bytes, which are scaled, where fitted floats were not, and the other way round.
 
         Args:
-            dtype: The type of what was given.
-            is_scaled: Whether it was divided by its largest number.
-            largest: The largest absolute value after that.
-            reset: Whether these are the samples of a fit.
+            given: What is known of the samples.
         """
-        if reset:
-            self._range = dtype, is_scaled, largest
         # One that an earlier version pickled does not know.
-        fitted, was_scaled, bound = getattr(self, "_range", (dtype, is_scaled, largest))
-        if is_scaled != was_scaled and max(largest, bound) > _LARGEST_INTENSITY:
+        fitted = getattr(self, "_range", given)
+        bound, largest = fitted.largest, given.largest
+        if given.is_scaled != fitted.is_scaled and max(largest, bound) > _LARGEST_INTENSITY:
             raise ValueError(
-                f"the fitted samples were {fitted}, up to {bound:.4g} when they were compared, and "
-                f"these are {dtype}, up to {largest:.4g}: uint8 and uint16 are scaled to [0, 1], "
-                "and other numbers are not; give both in one way"
+                f"the fitted samples were {fitted.dtype}, up to {bound:.4g} when they were "
+                f"compared, and these are {given.dtype}, up to {largest:.4g}: uint8 and uint16 are "
+                "scaled to [0, 1], and other numbers are not; give both in one way"
             )
 
     def _least_features(self, model: AbstractModel) -> int:
@@ -293,7 +297,7 @@ class Clusterer(_Predictor):
             ValueError: If an argument is not what it should be.
         """
         model = self._model.from_settings(self._settings())
-        array = self._checked(X, model)
+        array, given = self._checked(X, model)
         if model.num_clusters > len(array):
             raise ValueError(
                 f"n_samples={len(array)} should be >= n_clusters={model.num_clusters}."
@@ -314,6 +318,7 @@ class Clusterer(_Predictor):
                 model.prepared(self._samples(array))
                 raise
             self.result_ = _restored(result, order)
+        self._range = given
         self.labels_ = self.result_.assignments
         # Registered images have a size of their own.
         own = result.prototypes.shape if result.model.registers else array.shape
@@ -326,7 +331,8 @@ class Clusterer(_Predictor):
     def _apply(self, method: str, X: Any) -> Any:
         """Applies a method of the result to samples; arrays become floats of the samples' kind."""
         check_is_fitted(self)
-        array = self._checked(X)
+        array, given = self._checked(X)
+        self._check_range(given)
         with self._precision(array):
             values = getattr(self.result_, method)(self._samples(array))
         return values.astype(array.dtype) if isinstance(values, np.ndarray) else values

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Literal
 
 import equinox as eqx
 import jax
@@ -22,46 +21,11 @@ from diffclust.networks import AbstractBatchBackbone, BatchFeatures
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import Learned
 from diffclust.prototypes.base import column
+from diffclust.solvers.adam import ADAM as ADAM
+from diffclust.solvers.adam import OPTIMIZERS, BiasCorrection
 from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, aligner_for, memory_of, zeros_of
 from diffclust.solvers.lloyd import hard_membership, total_share
 from diffclust.types import Count, Key, Scalar
-
-ADAM = optax.scale_by_adam(eps_root=1e-30)
-"""One object for all solvers, so that they share what was compiled.
-
-At a second moment of zero, as for the weights of idle units, the root has no derivative; with
-`eps_root` it has, and `eps_root` is far below `eps`.
-"""
-
-
-BiasCorrection = Literal["fit", "array"]
-
-
-def _by_array(adam: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Adam, whose steps are counted for every array from its first gradient."""
-    inner = jax.tree.structure((0, optax.ScaleByAdamState(0, 0, 0)))
-
-    def init(params: PyTree) -> optax.ScaleByAdamState:
-        state = adam.init(params)
-        return state._replace(count=jax.tree.map(lambda _: state.count, params))
-
-    def update(
-        gradient: PyTree, state: optax.ScaleByAdamState, params: PyTree | None = None
-    ) -> tuple[PyTree, optax.ScaleByAdamState]:
-        del params
-
-        def one(g: Array, *moments: Array) -> tuple[Array, optax.ScaleByAdamState]:
-            moved, now = adam.update(g, optax.ScaleByAdamState(*moments))
-            begun = (moments[0] > 0) | jnp.any(g != 0.0)
-            return moved, now._replace(count=jnp.where(begun, now.count, 0))
-
-        outer, each = jax.tree.structure(gradient), jax.tree.map(one, gradient, *state)
-        return jax.tree.transpose(outer, inner, each)
-
-    return optax.GradientTransformation(init, update)
-
-
-_ADAM = {"fit": ADAM, "array": _by_array(ADAM)}
 
 _Optimizer = optax.GradientTransformation | None
 
@@ -147,6 +111,8 @@ class GradientEM(AbstractSolver):
 
     def __check_init__(self):
         """Refuses a reduction from which nothing would be learned; warns about the former name."""
+        if self.followed is not None:
+            _validation.count(self.followed, "followed")
         kind = type(self.reduction)
         has_init = kind.init is not AbstractReduction.init
         if has_init and not kind.is_adaptive and kind.offsets is AbstractReduction.offsets:
@@ -166,7 +132,7 @@ class GradientEM(AbstractSolver):
 
     @property
     def _transformation(self) -> optax.GradientTransformation:
-        return self.optimizer or self.optimiser or _ADAM[self.bias_correction]
+        return self.optimizer or self.optimiser or OPTIMIZERS[self.bias_correction]
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Returns the sample as it is."""

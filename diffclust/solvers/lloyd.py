@@ -98,9 +98,10 @@ class Lloyd(AbstractSolver):
             )
         family = self.energy.family if self.family is None else self.family
         if family is None:
+            parts = "and its distance name" if hasattr(self.energy, "distance") else "names"
             raise ValueError(
-                f"{type(self.energy).__name__} and its distance name no prototype family; give one "
-                "as family=, or as the distance's `family`"
+                f"{type(self.energy).__name__} {parts} no prototype family; give one, such as "
+                "MeanImages(), as family=, or as a distance's `family`"
             )
         self.family = family
         self.aligner = aligner_for(self.aligner, self.reduction)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from diffclust import _validation
+from diffclust._precision import warn_of_offset
 from diffclust._random import numpy_generator
 from diffclust._renamed import renamed_keywords
 from diffclust.alignment import NoAlignment
@@ -217,7 +218,7 @@ def kmeans(
     scaled = np.ldexp(floats, -exponent)
     working = np.asarray(scaled, jnp.result_type(float))
     if warns:
-        _validation.warn_of_offset(working[:10_000], "points")
+        warn_of_offset(working[:10_000], "points")
     weighted = working if weight is None else working[weight > 0]
     different = _different(weighted, num_clusters + 1)
     if len(different) <= num_clusters:

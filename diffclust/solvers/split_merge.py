@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust.energies import AbstractReduction
 from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch, Chunks
 from diffclust.parallel.exported import exported_jit
@@ -185,10 +186,12 @@ def try_split(
     samples = part.gather(np.arange(part.weights.size))
     losses, weights = past.energy[:, 0], np.array(part.weights)
     if not solver.reduction.is_hard:
-        reduction, energy = solver.reduction_of(run.learned), jnp.asarray(past.energy)
-        losses = np.asarray(reduction(energy))
+        energy = np.pad(past.energy, ((0, part.weights.size - some.size), (0, 0)))
+        reduction = solver.reduction_of(run.learned)
+        losses, shares = map(np.asarray, _losses(reduction, jax.device_put(energy)))
+        losses = losses[: some.size]
         # Trimmed samples do not count.
-        weights[: some.size] *= np.asarray(total_share(reduction, energy))
+        weights *= shares
     moved, share, place = jax.device_put((padded, weights, np.array(cluster)))
     state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))
@@ -200,6 +203,12 @@ def try_split(
     before = float(np.sum(losses * weight[some]))
     scale = float(weight[members].sum() / weight[some].sum())
     return (before - trial.loss) * scale, trial.learned.clusters
+
+
+@eqx.filter_jit
+def _losses(reduction: AbstractReduction, energy: Array) -> tuple[Array, Array]:
+    """Losses of samples, and the shares with which they count."""
+    return reduction(energy), total_share(reduction, energy)
 
 
 def best_pairs(

@@ -186,6 +186,9 @@ def _model_folder(path: Path) -> Path:
     shown = repr(str(path))
     remedy = "give a folder that diffclust.save or 'diffclust fit' wrote"
     if not path.is_dir():
+        left = next(path.parent.glob(f".{path.name}.*.old"), None)
+        if left is not None and not path.exists():
+            remedy = f"it was being replaced: rename {str(left)!r}, the former one, back to it"
         raise ValueError(f"{shown} {'is a file' if path.exists() else 'does not exist'}; {remedy}")
     for folder in (path, path / "model"):
         if (folder / _DESCRIPTION).is_file():
@@ -353,6 +356,6 @@ def _read_arrays(folder: Path, described: dict[str, Any]) -> dict[str, np.ndarra
 
 def _dtype(name: str) -> np.dtype:
     dtype = np.dtype(name)
-    if dtype.kind not in "fi":
+    if dtype.kind not in "biuf":
         raise ValueError(f"no numbers: {name!r}")
     return dtype

@@ -203,7 +203,7 @@ class SnapshotFolder:
             )
         for name, value in described["run"].items():
             was = stored["run"].get(name)
-            if was != value:
+            if json.dumps(was) != json.dumps(value):  # as text, in which NaN is itself
                 raise ValueError(
                     f"the interrupted run in {str(self._path)!r} {difference(name, was, value)}; "
                     "ask for the same to go on, or remove that folder to start anew"
@@ -320,7 +320,8 @@ class SnapshotFolder:
                 ) from None
             # Damaged files raise whatever orbax or tensorstore happened to be doing.
             except Exception as error:
-                message = f"{place} cannot be read ({save_reason(error)}); the one before is taken"
+                message = f"{place} cannot be read ({save_reason(error)})"
+                message += "" if number == numbers[-1] else "; the one before is taken"
                 (self._log or functools.partial(warnings.warn, stacklevel=2))(message)
             else:
                 if self._log is not None:

@@ -227,6 +227,26 @@ NAMES = {
 """Short names of transforms, and the effect of each on an image."""
 
 
+def split_names(names: str) -> tuple[str, ...]:
+    """The names of transforms that are joined by hyphens.
+
+    Args:
+        names: For example `"aff-morpho-tps"`; empty for none.
+
+    Returns:
+        The names.
+
+    Raises:
+        ValueError: If it is no string.
+    """
+    if not isinstance(names, str):
+        raise ValueError(
+            f"transforms must be names joined by hyphens, such as 'aff-tps', not {names!r}; "
+            "transforms of your own go into a TransformedDistance, or a PrototypeObjective"
+        )
+    return tuple(names.split("-")) if names else ()
+
+
 def named_sequence(
     names: str, *, channels: int, boundary: Boundary = "edge", landmarks: tuple[int, int] = (4, 4)
 ) -> tuple[AbstractTransform, ...]:
@@ -259,7 +279,7 @@ def named_sequence(
         "fullcol": lambda: Colour(channels, full=True),
         "morpho": lambda: Morphology(),
     }
-    parts = names.split("-") if names else []
+    parts = split_names(names)
     if not set(parts) <= set(makers):
         raise ValueError(
             f"transforms must be names joined by hyphens, such as aff-morpho-tps, out of "

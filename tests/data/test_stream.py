@@ -1,5 +1,6 @@
 """Images that are read as they are needed are those that the loaders give, file for file."""
 
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,10 @@ def test_file_is_not_kept_in_memory(tmp_path: Path) -> None:
     """What was read is forgotten: other bytes at the same place are seen."""
     path = npy(tmp_path, PIXELS)
     source = open_stream(path).images
-    before = source[:]
+    before, written = source[:], path.stat()
     np.save(path, PIXELS[::-1])
+    # As if nothing had happened.
+    os.utime(path, ns=(written.st_atime_ns, written.st_mtime_ns))
     np.testing.assert_array_equal(source[:], before[::-1])
 
 
@@ -214,7 +217,7 @@ def test_files_that_cannot_be_read_in_pieces(what: str, tmp_path: Path) -> None:
         open_stream(path)
 
 
-@pytest.mark.parametrize("other", [PIXELS[:9], PIXELS / 255.0])
+@pytest.mark.parametrize("other", [PIXELS[:9], PIXELS / 255.0, PIXELS + 1])
 def test_a_file_that_is_replaced_while_it_is_read(other: np.ndarray, tmp_path: Path) -> None:
     source = open_stream(npy(tmp_path, PIXELS)).images
     npy(tmp_path, other)
@@ -252,3 +255,9 @@ def test_written_in_pieces(tmp_path: Path) -> None:
             write_stream(path, chunks, shape=PIXELS.shape)
     np.testing.assert_array_equal(np.load(path), PIXELS)
     assert [file.name for file in tmp_path.iterdir()] == ["large.npy"]
+
+
+def test_a_shape_may_hold_numbers_of_numpy(tmp_path: Path) -> None:
+    shape = [np.int64(len(PIXELS)), *PIXELS.shape[1:]]
+    write_stream(tmp_path / "a.npy", [PIXELS], shape=shape, dtype=PIXELS.dtype)
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), PIXELS)

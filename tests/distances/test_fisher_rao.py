@@ -22,6 +22,7 @@ from diffclust.distances import (
     isotropic_fisher_rao,
     same_mean_fisher_rao,
     squared_fisher_rao,
+    wasserstein,
 )
 from diffclust.distances._planar import squared_planar
 from diffclust.distances._spatial import squared_spatial
@@ -310,3 +311,30 @@ def test_single_precision_holds_millions_of_deviations_apart(apart: float) -> No
         value, slope = jax.vmap(jax.value_and_grad(fisher_rao))(*single)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
     np.testing.assert_allclose(value, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("power", [-80, -60, 64, 80])
+@pytest.mark.parametrize("distance", [fisher_rao, wasserstein, diagonal_fisher_rao])
+def test_no_scale_is_too_large_or_small_in_single_precision(distance, power: int) -> None:
+    means = np.array([[0.0, 0.0], [0.5, -0.7]], np.float32)
+    covariances = np.array([[[2.0, 0.3], [0.3, 1.0]], [[1.0, -0.4], [-0.4, 3.0]]], np.float32)
+    if distance is diagonal_fisher_rao:
+        kind, covariances = DiagonalGaussian, np.einsum("kii->ki", covariances)
+    else:
+        kind = Gaussian
+
+    @jax.jit
+    @jax.value_and_grad
+    def value(pair: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return distance(*(kind(mean, covariance) for mean, covariance in zip(*pair, strict=True)))
+
+    with jax.enable_x64(False):
+        unit = np.float32(2.0 ** (power // 2))
+        expected, slopes = value((means, covariances))
+        got, scaled = value((unit * means, unit**2 * covariances))
+        size = unit if distance is wasserstein else np.float32(1.0)
+        np.testing.assert_allclose(got / size, expected, rtol=1e-5)
+        # The slopes by means and covariances, in the units of the latter.
+        slope, bend = (np.asarray(x, np.float64) for x in scaled)
+        np.testing.assert_allclose(slope * (unit / size), slopes[0], rtol=1e-4)
+        np.testing.assert_allclose(bend * float(unit) ** 2 / size, slopes[1], rtol=1e-4)

@@ -179,3 +179,11 @@ def test_quadratic_forms_are_the_penalties(transform, key):
     forms = jax.jit(lambda: quadratic_forms(energy))()
     result = jnp.einsum("i,tij,j->t", params, forms, params)
     np.testing.assert_allclose(np.asarray(result), np.asarray(energy.penalties(params)), rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-15, 1e12])
+def test_effective_pixels_do_not_depend_on_the_unit(key, scale: float) -> None:
+    residuals = jax.random.normal(key, (50, 30))
+    np.testing.assert_allclose(
+        effective_pixels(np.float32(scale) * residuals), effective_pixels(residuals), rtol=1e-3
+    )

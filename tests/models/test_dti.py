@@ -133,6 +133,11 @@ def test_moved_prototypes_are_reconstructions(fitted: Result) -> None:
         fitted.align(IMAGES, assignment.params)
     with pytest.raises(ValueError, match="params must have shape"):
         warped_prototypes(fitted, assignment.clusters, assignment.params[:5])
+    for clusters in (assignment.clusters - 1, assignment.clusters + 1, assignment.clusters / 2.0):
+        with pytest.raises(ValueError, match="clusters must"):
+            warped_prototypes(fitted, clusters, assignment.params)
+    with pytest.raises(ValueError, match="transforms must be at least 0"):
+        warped_prototypes(fitted, assignment.clusters, assignment.params, transforms=-1)
 
 
 def test_same_key_same_result() -> None:
@@ -471,6 +476,7 @@ def test_settings_that_mean_nothing(settings: dict, message: str) -> None:
     ("settings", "message"),
     [
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"least_share": 1.0}, "least_share must be below 1"),
         ({"max_steps": 3}, "max_steps"),
         ({"tolerance": -0.1}, "tolerance"),
         ({"batch_size": 0}, "batch_size"),

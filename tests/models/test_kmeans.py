@@ -5,8 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from diffclust import AffineInvariantKMeans, DeformationInvariantKMeans, KMeans, metrics
-from diffclust.models import MODELS, AbstractPrototypeModel, Result, unaligned
+from diffclust import (
+    AffineInvariantKMeans,
+    DeformationInvariantKMeans,
+    DTIKMeans,
+    KMeans,
+    metrics,
+)
+from diffclust.models import MODELS, AbstractModel, AbstractPrototypeModel, Result, unaligned
 from diffclust.solvers import Progress
 from tests.registry import blobs
 
@@ -322,7 +328,30 @@ SETTINGS_REFUSED = [
         {"penalty_rounds": 2, "bending_penalty": 0.0},
         "cannot be learned from: penalty_rounds needs all of them positive",
     ),
+    (
+        AffineInvariantKMeans,
+        {"penalty_rounds": 2, "transforms": "rot-aff"},
+        "and transforms without turn, rot and shift, which cost nothing",
+    ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "value", "message"),
+    [
+        (AffineInvariantKMeans(2), "unit_norm", "false", "unit_norm must be True or False, not 'f"),
+        (DeformationInvariantKMeans(2), "transforms", ["aff"], "transforms must be a string"),
+        (DTIKMeans(2), "transforms", None, "transforms must be a string, not None"),
+        (DTIKMeans(2), "training", {"max_steps": 10}, "training must be a Training, not {'max"),
+    ],
+)
+def test_settings_of_other_kinds_are_refused(
+    model: AbstractModel, name: str, value: object, message: str
+) -> None:
+    # Under test, jaxtyping's hook would refuse it before the model's own check.
+    object.__setattr__(model, name, value)
+    with pytest.raises(ValueError, match=message):
+        AbstractModel.__check_init__(model)
 
 
 @pytest.mark.parametrize(("model", "settings", "message"), SETTINGS_REFUSED)

@@ -1,5 +1,7 @@
 """Which of two cuts of a mean graph is taken."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -37,6 +39,14 @@ def test_the_least_of_three_or_more_is_left_out(
 def test_a_cut_by_more_vectors_must_be_clearly_steadier(more: float, taken: int) -> None:
     cuts = of(0.8, 0.8, 0.1), of(more, more, 0.1)
     assert steadier_cut(*cuts) is cuts[taken]
+
+
+def test_one_cluster_of_all_is_not_steadier() -> None:
+    # In a nearly complete graph all later eigenvalues are near 0, and so are their 16th powers.
+    plain, more = of(0.5, 0.5), of(1.0, 1.0)
+    alike = np.zeros_like(more.points.assignments)
+    points = dataclasses.replace(more.points, assignments=alike)
+    assert steadier_cut(plain, more._replace(points=points)) is plain
 
 
 @pytest.mark.parametrize("count", [90, 480])

@@ -17,13 +17,19 @@ from jaxtyping import Array
 
 from diffclust import load, save
 from diffclust.alignment import Descent, GridSearch, InvariantDistance, NoAlignment, Stage
-from diffclust.data import Dataset, SeriesSet
-from diffclust.distances import AbstractDistance, SquaredEuclidean
+from diffclust.data import Dataset, SeriesSet, simulated_shapes
+from diffclust.distances import (
+    AbstractDistance,
+    LandmarkDistance,
+    SquaredEuclidean,
+    diagonal_fisher_rao,
+)
 from diffclust.energies import (
     AbstractSampleEnergy,
     AbstractUnalignedEnergy,
     Entropic,
     HardMinimum,
+    LandmarkEnergy,
     TransformedDistance,
 )
 from diffclust.masks import as_mask
@@ -48,6 +54,7 @@ from diffclust.prototypes import (
     Clusters,
     Learned,
     MeanImages,
+    MeanShapes,
     UnitNormImages,
 )
 from diffclust.report import write_report
@@ -413,6 +420,9 @@ def test_settings_that_mean_nothing_are_refused() -> None:
     refused: dict[str, Callable[[], object]] = {
         "adjoint.*envelop": lambda: dataclasses.replace(lloyd, adjoint="envelop"),
         "adjoint.*envelop.": lambda: InvariantDistance(energy, NoAlignment(), adjoint="envelop"),
+        "followed must be at least 1": lambda: GradientEM(
+            energy, NoAlignment(candidates=None), followed=0
+        ),
         "warm_starts must be at least 1": lambda: dataclasses.replace(lloyd, warm_starts=0),
         "seeding.*Random": lambda: dataclasses.replace(plan, seeding="Random"),
         "window must be at least 1": lambda: GradientPlan((Phase(0, 2, 1e-3),), 4, window=0),
@@ -737,3 +747,27 @@ def test_the_unit_of_a_distance_makes_no_difference() -> None:
     result = _in_units(units * new, units * fitted)
     np.testing.assert_allclose(result, _in_units(new, fitted))
     np.testing.assert_allclose(_in_units(fitted, fitted), sum(x / np.median(x) for x in fitted))
+
+
+def test_a_graph_of_shapes_under_a_distance_of_landmarks(key: jax.Array, tmp_path: Path) -> None:
+    means = np.random.default_rng(0).normal(size=(2, 6, 2))
+    shapes, groups = simulated_shapes(
+        means, 0.1, per_group=15, key=key, rotation=False, translation=0.0
+    )
+    middle = shapes.mean(axis=0)
+    family = MeanShapes(middle, jnp.full_like(middle, 0.01), jnp.asarray(1e-6))
+    energy = LandmarkEnergy(LandmarkDistance(diagonal_fisher_rao, norm="l2"))
+    model = SpectralClustering(2, Clustering(2, Lloyd(energy, NoAlignment(), family)))
+    result = model.fit(np.asarray(shapes), key=key)
+    assert adjusted_rand_index(groups, result.assignments) == 1.0
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    np.testing.assert_array_equal(again.predict(np.asarray(shapes)).clusters, result.assignments)
+
+
+def test_a_graph_of_images_has_a_report(key: jax.Array, tmp_path: Path) -> None:
+    images = blobs(24)
+    result = SpectralClustering(2, plain()).fit(images, key=key)
+    write_report(tmp_path / "report.html", result, Dataset(images))
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert "24 samples in 2 clusters" in text.replace("\u00a0", " ")

@@ -352,6 +352,12 @@ def test_images_with_too_many_coefficients_are_refused() -> None:
         ProjectedScatteringSpectralClustering(2, num_removed=(1,)).project(Data(many))
 
 
+def test_scales_larger_than_the_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_scales=7 averages over 128 pixels.*at most 5"):
+        pssc(2, num_scales=7).feature_map(8, 8)
+    assert pssc(2, num_scales=5).feature_map(8, 8) is not None
+
+
 SETTINGS_REFUSED = [
     ({"num_clusters": 0}, "num_clusters must be at least 1, not 0"),
     ({"num_dimensions": 0}, "num_dimensions must be at least 1, not 0"),

@@ -194,3 +194,15 @@ def test_constants_of_a_function_are_part_of_it_in_any_order() -> None:
 
     assert instructions(2) != instructions(3)
     assert "['a', 'b', 'c', 'd']" in instructions(2)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
+def test_a_damaged_program_is_traced_again(folder: Path, share: float) -> None:
+    first = KMeans(2, num_restarts=1).fit(IMAGES, key=jax.random.key(0))
+    for file in folder.iterdir():
+        content = bytearray(file.read_bytes())
+        content[int(share * len(content))] ^= 0xFF
+        file.write_bytes(content)
+    in_another_process()
+    again = KMeans(2, num_restarts=1).fit(IMAGES, key=jax.random.key(0))
+    np.testing.assert_array_equal(first.assignments, again.assignments)

@@ -51,6 +51,7 @@ from diffclust.parallel import (
     unreplicated,
 )
 from diffclust.parallel.chunks import Batch
+from diffclust.parallel.mesh import check_batch_size, map_in_chunks
 from diffclust.prototypes import Clusters, MeanImages, UnitNormImages
 from diffclust.solvers import Lloyd
 from diffclust.solvers.gradient import GradientEM
@@ -498,3 +499,27 @@ def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float
     predicted = result.predict(samples, mesh=mesh)
     np.testing.assert_array_equal(predicted.clusters, alone.clusters)
     np.testing.assert_allclose(predicted.distances, alone.distances, atol=20 * tolerance * scale)
+
+
+def test_a_fit_inside_a_mesh_of_explicit_axes_is_the_fit() -> None:
+    images, key = blobs(13), jax.random.key(0)
+    model = KMeans(2, num_restarts=1, split_merge=False)
+    explicit = jax.make_mesh((4,), ("rows",))
+    plain = model.fit(images, key=key, mesh=data_mesh())
+    with jax.set_mesh(explicit):
+        for mesh in (explicit, data_mesh()):
+            result = model.fit(images, key=key, mesh=mesh)
+            np.testing.assert_array_equal(result.assignments, plain.assignments)
+            again = result.predict(images, mesh=mesh)
+            np.testing.assert_array_equal(again.clusters, plain.assignments)
+
+
+def test_a_batch_of_fewer_samples_than_devices_asks_for_fewer_devices() -> None:
+    with pytest.raises(ValueError, match="by 4 devices; give a mesh of fewer devices"):
+        check_batch_size(1, data_mesh(), most=3)
+
+
+def test_rows_of_trees_are_counted_by_their_arrays() -> None:
+    rows = np.arange(9.0, dtype=np.float32)
+    both = map_in_chunks(lambda pair: pair[0] + pair[1], 4, (rows, rows))
+    np.testing.assert_array_equal(both, 2.0 * rows)

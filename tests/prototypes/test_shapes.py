@@ -174,3 +174,10 @@ def test_slopes_are_finite_where_a_cluster_has_one_shape(shapes):
         return jnp.sum(result.covariance**2) + jnp.sum(result.centre.mean)
 
     assert np.isfinite(jax.jit(jax.grad(total))(jnp.asarray(shapes))).all()
+
+
+@pytest.mark.parametrize("weight", [1e-33, 1e-25, 1.0, 1e25])
+def test_means_and_variances_do_not_depend_on_the_unit_of_weights(shapes, member, weight):
+    expected, scaled = updated(shapes, member), updated(shapes, np.float32(weight) * member)
+    for one, other in zip(*map(jax.tree.leaves, (expected, scaled)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)

@@ -323,3 +323,19 @@ def test_images_of_a_single_colour_are_not_moved() -> None:
     for function in (place, slant, upright):
         np.testing.assert_array_equal(function(image), 0.0)
         np.testing.assert_array_equal(function(image, mask=mask), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"place": "auto"}, "place must be one of"),
+        ({"ink": "auto"}, "ink must be one of"),
+        ({"most_side": 0}, "most_side must be at least 1"),
+    ],
+)
+def test_frames_of_unknown_words_are_refused(given: dict, message: str) -> None:
+    (name, value), frame = *given.items(), Frame()
+    # Under test, jaxtyping's hook would refuse it before the frame's own check.
+    object.__setattr__(frame, name, value)
+    with pytest.raises(ValueError, match=message):
+        frame.__check_init__()

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +9,14 @@ import sklearn.cluster
 
 from diffclust import metrics
 from diffclust.alignment import Descent, NoAlignment, Stage
-from diffclust.energies import TransformedDistance
-from diffclust.models import KMeans
+from diffclust.energies import Entropic, TransformedDistance
+from diffclust.models import Clustering, KMeans
 from diffclust.parallel import Data
 from diffclust.parallel.chunks import Chunks
 from diffclust.parallel.data import PerSample
-from diffclust.prototypes import UnitNormImages
+from diffclust.prototypes import MeanImages, UnitNormImages
 from diffclust.solvers import Lloyd, LloydProblem, Memory, SplitMerge, Stopping, ignore
+from diffclust.solvers import split_merge as moves
 from diffclust.solvers.lloyd_problem import LloydFit, LloydPlan
 from diffclust.solvers.lloyd_run import LloydRun
 from diffclust.solvers.split_merge import changed_clusters, try_split
@@ -183,3 +185,18 @@ def test_after_a_move_clusters_that_changed_are_split_on_trial_again(moving: int
     assert [k for k, split in enumerate(kept.splits) if split == "due"] == sorted(due)
     assert [k for k, gain in enumerate(kept.gains) if gain is None] == sorted(due)
     assert (kept.round, kept.attempt, kept.run.history) == (1, 0, (100.0, 50.0))
+
+
+def test_losses_of_members_are_computed_for_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, losses = set(), moves._losses
+
+    def recorded(reduction: Any, energy: Any) -> Any:
+        sizes.add(energy.shape)
+        return losses(reduction, energy)
+
+    monkeypatch.setattr(moves, "_losses", recorded)
+    energy = TransformedDistance(Identity())
+    lloyd = Lloyd(energy, NoAlignment(), MeanImages(), reduction=Entropic(0.5))
+    model = Clustering(4, lloyd, num_restarts=1, max_passes=5)
+    model.fit(blobs(50), key=jax.random.key(0))
+    assert len(sizes) == 1

@@ -1,5 +1,6 @@
 """What is saved comes back bit for bit, whole or not at all."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -307,3 +308,22 @@ def test_a_folder_with_another_model_json_is_not_replaced(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="net"):
         save(folder, result, overwrite=True)
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_arrays_of_any_numbers_are_kept(plain: Result, tmp_path: Path) -> None:
+    extras = {"flags": np.array([True, False]), "counts": np.arange(3, dtype=np.uint8)}
+    save(
+        tmp_path / "m",
+        dataclasses.replace(plain, outcome=dataclasses.replace(plain.outcome, extras=extras)),
+    )
+    for name, array in load(tmp_path / "m").outcome.extras.items():
+        np.testing.assert_array_equal(array, extras[name])
+        assert array.dtype == extras[name].dtype
+
+
+def test_a_model_that_was_being_replaced_is_named(saved: Path) -> None:
+    saved.rename(saved.with_name(f".{saved.name}.0a1b2c3d.old"))
+    with pytest.raises(
+        ValueError, match=rf"being replaced: rename '.*\.{saved.name}\.0a1b2c3d\.old'"
+    ):
+        load(saved)

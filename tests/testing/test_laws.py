@@ -21,6 +21,7 @@ from diffclust.distances import AbstractDistance, FeatureDistance, SquaredEuclid
 from diffclust.energies import TransformedDistance
 from diffclust.models import MODELS
 from diffclust.sampling import bilinear_sample, pixel_grid
+from diffclust.testing import check_distance, check_metric
 from diffclust.transforms import (
     AbstractTransform,
     Affine,
@@ -436,3 +437,32 @@ def test_sampling_is_a_matrix(image: Array, params: Array) -> None:
     matrix = np.asarray(sampling_matrix(params, height, width))
     product = matrix @ np.asarray(image).reshape(-1, channels)
     np.testing.assert_allclose(np.asarray(moved).reshape(-1, channels), product, atol=2e-5)
+
+
+def test_laws_of_distances_hold_in_any_unit(key: jax.Array) -> None:
+    class Euclidean(AbstractDistance):
+        def __call__(self, sample, prototype, weight=None):
+            return jnp.sqrt(jnp.sum((sample - prototype) ** 2) + 1e-30)
+
+    check_metric(Euclidean(), key=key, draw=lambda k: 1e-4 * jax.random.normal(k, (5,)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_a_wrong_slope_is_noticed_in_any_unit(scale: float, key: jax.Array) -> None:
+    @jax.custom_jvp
+    def squared(x):
+        return scale * jnp.sum(x**2)
+
+    squared.defjvp(
+        lambda primals, tangents: (
+            squared(*primals),
+            10.0 * scale * jnp.sum(primals[0] * tangents[0]),
+        )
+    )
+
+    class Steep(AbstractDistance):
+        def __call__(self, sample, prototype, weight=None):
+            return squared(sample - prototype)
+
+    with pytest.raises(AssertionError, match="the gradient"):
+        check_distance(Steep(), key=key, draw=lambda k: jax.random.normal(k, (5,)))
