@@ -23,7 +23,6 @@ from diffclust.models import ProjectedScatteringSpectralClustering
 from diffclust.solvers import kmeans
 from experiments.harness import SOURCE, arguments, datasets, finish
 
-
 NEARLY_ZERO = 1e-4
 """Share of the variance up to which an eigenvalue counts as nearly zero."""
 
