@@ -52,12 +52,12 @@ def warn_of_close(prototypes: np.ndarray, dtype: np.dtype) -> None:
         warnings.warn(
             f"values are so small that their squares vanish in {limits.dtype}; multiply them by a "
             "power of ten, or use float64",
-            stacklevel=6,
+            stacklevel=7,
         )
     elif least < 30.0 * limits.eps * largest:
         warnings.warn(
             f"two clusters are {math.sqrt(least):.3g} apart, and another one is "
             f"{math.sqrt(largest):.3g} away: distances lose digits in {limits.dtype}, and samples "
             "may be in the wrong cluster; leave out what lies far away, or use float64",
-            stacklevel=6,
+            stacklevel=7,
         )

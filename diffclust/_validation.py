@@ -273,7 +273,7 @@ def positive(value: Any, name: str, *, least: float | int = 1, strictly: bool = 
     if isinstance(value, Tracer):
         return
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind in "OUSc":
         raise ValueError(f"{name} must be a number that 64 bits hold, not {value}")
     if not np.all(array > least if strictly else array >= least):
         raise ValueError(
@@ -441,10 +441,11 @@ def weights(
     if value is None:
         return None
     dtype, given = jnp.result_type(float), as_array(value, name)
-    if given.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers, not {given.dtype}")
-    with np.errstate(over="ignore"):
-        array = given.astype(dtype)
+    try:
+        with np.errstate(over="ignore"):
+            array = given.astype(dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold numbers, not {given.dtype}") from error
     if array.shape != (samples,):
         raise ValueError(
             f"{name} must have shape ({samples},), one for each {what}; got {array.shape}"
@@ -453,7 +454,7 @@ def weights(
         raise ValueError(f"{name} must be finite and at least 0 (as {dtype})")
     # Their sums, times a sample's squares, must be numbers too.
     limits = np.finfo(array.dtype)
-    least, most = 1e8 * float(limits.tiny), 1e-8 * float(limits.max)
+    least, most = float(limits.tiny), 1e-8 * float(limits.max)
     if array.max() < least or np.sum(array, dtype=np.float64) > most:
         size = "too small" if given.any() else "zero"
         size = size if array.max() < least else "too large"

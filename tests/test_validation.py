@@ -83,7 +83,7 @@ def test_channels_come_last() -> None:
         (lambda: _validation.samples(load("digits", limit=3)), "not a Dataset; give its samples"),
         (lambda: _validation.weights(["a", "b"], 2), "sample_weight must hold numbers"),
         (lambda: _validation.weights(np.full(60, 1e37), 60), "too large for all images"),
-        (lambda: _validation.weights(np.full(60, 1e-35), 60), "too small for all images"),
+        (lambda: _validation.weights(np.full(60, 1e-40), 60), "too small for all images"),
     ],
 )
 def test_what_cannot_be_an_argument_is_refused_in_a_line(
@@ -98,6 +98,8 @@ def test_fits_are_not_traced() -> None:
     model, images = KMeans(2), np.ones((4, 3, 3), np.float32)
     with pytest.raises(ValueError, match="compiled_lloyd works under jax.jit"):
         jax.jit(lambda key: model.fit(images, key=key))(jax.random.key(0))
+    with pytest.raises(ValueError, match="key is traced"):
+        jax.vmap(lambda key: model.fit(images, key=key))(jax.random.split(jax.random.key(0)))
     key = jax.random.key(0)
     with pytest.raises(ValueError, match="images is traced"):
         jax.jit(lambda x: model.fit(x, key=key))(images)

@@ -99,7 +99,7 @@ def effective_pixels(
     return jnp.clip(energy**2 / jnp.maximum(crossed, tiny), 1.0, most)
 
 
-_ROUNDING = 4
+_ROUNDING = 16
 """Eigenvalues up to so many machine epsilons of the largest are taken for zero."""
 
 

@@ -310,7 +310,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
         return (StageCost("step", most, most, 0.0, most),)
     more = max(2, min(50, math.ceil(0.2 * fit.seconds / max(sum(one), 1e-3))))
     # Compiled in the first rehearsal, so that nothing but steps is timed.
-    if (1 + more) * sum(one) > fit.seconds:
+    if is_slow := (1 + more) * sum(one) > fit.seconds:
         last, steps = first, one
     else:
         one, last = walls(run(1, trained)), run(1 + more, trained)
@@ -320,7 +320,8 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     cpu = sum(i.cpu for i, _ in timed) / max(sum(i.wall for i, _ in timed), 1e-9)
     stepping = racing * math.fsum(p.steps * s for p, s in zip(phases, steps, strict=True))
     attempts = _split_attempts(plan)
-    if sum(attempts) and sum(steps) * plan.evaluation_samples / plan.batch_size < 3.0 * fit.seconds:
+    evaluating = sum(steps) * plan.evaluation_samples / plan.batch_size
+    if sum(attempts) and not is_slow and evaluating < 3.0 * fit.seconds:
         run(1, trained, split_merge=True)
         tried = walls(run(1, trained, split_merge=True))
         compared = zip(attempts, one, tried, strict=True)

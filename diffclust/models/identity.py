@@ -68,6 +68,10 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
     return dict(pair for name, part in own for pair in of(part, name))
 
 
+_LATER = {"bias_correction": "fit"}
+"""Settings that states of earlier versions do not name, and what these did."""
+
+
 def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, Any]:
     """What tells a fit from others, in types that JSON can hold; all processes must ask.
 
@@ -80,7 +84,11 @@ def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, 
         The type of the model with those of its parts, its settings and the values of its parts by
         name, and checksums of the samples, the weights and the start.
     """
-    settings = {name: value for name, value in model.settings().items() if _is_plain(value)}
+    settings = {
+        name: value
+        for name, value in model.settings().items()
+        if _is_plain(value) and value != _LATER.get(name)
+    }
     named = json.loads(json.dumps(settings, default=lambda number: number.item()))
     count = data.own.stop - data.own.start
     weight = np.ones(count) if data.weight is None else data.weight

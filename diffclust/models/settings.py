@@ -6,7 +6,7 @@ A model lists these groups before its abstract class, and overrides a default wh
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import equinox as eqx
@@ -51,7 +51,8 @@ class AbstractSettings(eqx.Module):
                 _validation.one_of(value, get_args(field.type), field.name)
             elif value is not None and types & {int, float}:
                 check = _validation.count if int in types else _validation.positive
-                has_several = tuple in _origins(field.type) and isinstance(value, tuple | list)
+                has_several = _origins(field.type) & {tuple, list, Sequence}
+                has_several = has_several and isinstance(value, tuple | list)
                 for each in value if has_several else (value,):
                     check(each, field.name, least=least)
 
@@ -155,7 +156,7 @@ def _check_kind(field: dataclasses.Field, value: Any) -> None:
     if (group := _group(field)) is not None:
         kinds = {group: (f"a {group.__name__}", group)}
     words, kind = kinds.get(field.type, ("", object))
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) and (value is not None or field.default is not None):
         raise ValueError(f"{field.name} must be {words}, not {value!r}")
 
 
@@ -346,7 +347,7 @@ class Training(AbstractSettings):
         bias_correction: From when Adam counts steps, by which it corrects its moments: `"fit"`,
             from the first step of the fit, or `"array"`, for every array from its first gradient,
             as PyTorch does. With the former, what predicts a transform that is added later at first
-            makes steps up to six times as large.
+            makes steps up to seven times as large.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.

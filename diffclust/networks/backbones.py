@@ -291,7 +291,7 @@ class Head(eqx.Module):
         sizes, keys = (num_features, HIDDEN), jax.random.split(key)
         if initial == "normal":
             hidden = [he_normal(k, (n, HIDDEN), n) for k, n in zip(keys, sizes, strict=True)]
-            biases = [jnp.zeros(HIDDEN, dtype=hidden[0].dtype)] * 2
+            biases = [jnp.zeros(HIDDEN, dtype=weight.dtype) for weight in hidden]
         else:
             # The last row holds the biases.
             drawn = [_uniform(k, (n + 1, HIDDEN), n) for k, n in zip(keys, sizes, strict=True)]

@@ -236,8 +236,8 @@ class Clusterer(_Predictor):
         Args:
             given: What is known of the samples.
         """
-        # One that an earlier version pickled does not know.
-        fitted = getattr(self, "_range", given)
+        # An earlier version pickled a plain tuple, and one before none.
+        fitted = _Range(*getattr(self, "_range", given))
         bound, largest = fitted.largest, given.largest
         if given.is_scaled != fitted.is_scaled and max(largest, bound) > _LARGEST_INTENSITY:
             raise ValueError(

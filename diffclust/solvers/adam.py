@@ -19,7 +19,7 @@ BiasCorrection = Literal["fit", "array"]
 
 
 def _by_array(adam: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Adam, whose steps are counted for every array from its first gradient."""
+    """Adam, whose steps are counted for every array from its first gradient that is not zero."""
     inner = jax.tree.structure((0, optax.ScaleByAdamState(0, 0, 0)))
 
     def init(params: PyTree) -> optax.ScaleByAdamState:

@@ -111,6 +111,7 @@ class GradientEM(AbstractSolver):
 
     def __check_init__(self):
         """Refuses a reduction from which nothing would be learned; warns about the former name."""
+        _validation.one_of(self.bias_correction, OPTIMIZERS, "bias_correction")
         if self.followed is not None:
             _validation.count(self.followed, "followed")
         kind = type(self.reduction)

@@ -248,5 +248,5 @@ def warn_if_risen(outcome: Outcome) -> None:
             "the loss rose, so that the fit stopped at the pass before: a prototype family must "
             "minimise the distance, and an aligner keep each sample's incumbent (`check_family` "
             "and `check_aligner` of diffclust.testing test it)",
-            stacklevel=3,
+            stacklevel=5,
         )

@@ -203,7 +203,10 @@ class SnapshotFolder:
             )
         for name, value in described["run"].items():
             was = stored["run"].get(name)
-            if json.dumps(was) != json.dumps(value):  # as text, in which NaN is itself
+            # As text NaN is itself.
+            if was != value and json.dumps(was, sort_keys=True) != json.dumps(
+                value, sort_keys=True
+            ):
                 raise ValueError(
                     f"the interrupted run in {str(self._path)!r} {difference(name, was, value)}; "
                     "ask for the same to go on, or remove that folder to start anew"

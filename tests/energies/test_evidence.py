@@ -19,6 +19,7 @@ from diffclust.energies import (
     log_evidence,
     quadratic_forms,
 )
+from diffclust.energies import evidence as evidence_module
 from diffclust.models import AffineInvariantKMeans, DeformationInvariantKMeans
 from diffclust.transforms import Affine, ThinPlateSpline, TimeWarp
 
@@ -187,3 +188,17 @@ def test_effective_pixels_do_not_depend_on_the_unit(key, scale: float) -> None:
     np.testing.assert_allclose(
         effective_pixels(np.float32(scale) * residuals), effective_pixels(residuals), rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("intervals", [51, 60, 77])
+def test_directions_that_no_penalty_measures_have_no_rank(intervals: int) -> None:
+    transform = TimeWarp(intervals)
+    forms = quadratic_forms(TransformedDistance(transform))
+    for form in np.asarray(forms, np.float32):
+        values = np.linalg.eigvalsh(form.astype(np.float64))
+        single = np.asarray(jnp.linalg.eigvalsh(form))
+        expected = np.sum(values > 1e-6 * values[-1])
+        assert (
+            np.sum(single > evidence_module._ROUNDING * np.finfo(np.float32).eps * single[-1])
+            == expected
+        )

@@ -533,7 +533,7 @@ def test_a_distance_names_the_family_of_its_prototypes() -> None:
     assert isinstance(family(Apart()), UnitNormImages)
     given = Lloyd(TransformedDistance(Affine(), Apart()), NoAlignment(), MeanImages())
     assert isinstance(given.family, MeanImages)
-    with pytest.raises(ValueError, match="name no prototype family; give one as family="):
+    with pytest.raises(ValueError, match="name no prototype family; give one, such as MeanImages"):
         family(Manhattan())
 
 
