@@ -237,7 +237,7 @@ class Clusterer(_Predictor):
             given: What is known of the samples.
         """
         # An earlier version pickled a plain tuple, and one before none.
-        fitted = _Range(*getattr(self, "_range", given))
+        fitted = _Range._make(getattr(self, "_range", given))
         bound, largest = fitted.largest, given.largest
         if given.is_scaled != fitted.is_scaled and max(largest, bound) > _LARGEST_INTENSITY:
             raise ValueError(
