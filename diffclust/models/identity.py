@@ -87,7 +87,7 @@ def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, 
     settings = {
         name: value
         for name, value in model.settings().items()
-        if _is_plain(value) and value != _LATER.get(name)
+        if _is_plain(value) and (name, value) not in _LATER.items()
     }
     named = json.loads(json.dumps(settings, default=lambda number: number.item()))
     count = data.own.stop - data.own.start

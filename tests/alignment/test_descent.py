@@ -208,7 +208,13 @@ def minimise(minimiser: AbstractMinimiser, start: jax.Array, steps: int) -> tupl
     return minimiser.minimise(valley, start, None, steps=steps)
 
 
-@pytest.mark.parametrize("name", MINIMISERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in ("line-search", "optimistix") else n
+        for n in MINIMISERS
+    ],
+)
 def test_more_steps_are_never_worse(name: str) -> None:
     start = jnp.asarray([-1.0, 1.5])
     values = [float(valley(start))]

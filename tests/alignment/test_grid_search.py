@@ -179,7 +179,7 @@ def test_a_grid_of_any_transform(prototypes: jax.Array) -> None:
     np.testing.assert_allclose(result.energy[0], least, rtol=1e-4)
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_part_of_a_sequence_is_searched_by_fft(prototypes: jax.Array, place: int) -> None:
     spline = ThinPlateSpline((3, 3), boundary="zero")
     transform = compose(*((O2, spline) if place == 0 else (spline, O2)))

@@ -581,7 +581,9 @@ def test_help_is_lean() -> None:
     assert out.splitlines()[-1] == "pulled in: []"
 
 
-@pytest.mark.parametrize("given", [None, "xdg", "own"])
+@pytest.mark.parametrize(
+    "given", [None, *(pytest.param(g, marks=pytest.mark.slow) for g in ("xdg", "own"))]
+)
 def test_compiled_programs_are_kept_in_the_users_cache(tmp_path: Path, given: str | None) -> None:
     code = (
         "import jax\nfrom diffclust.cli.entry import _use_compilation_cache\n"

@@ -196,7 +196,9 @@ def test_constants_of_a_function_are_part_of_it_in_any_order() -> None:
     assert "['a', 'b', 'c', 'd']" in instructions(2)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize(
+    "share", [0.3, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.1, 0.5, 0.9))]
+)
 def test_a_damaged_program_is_traced_again(folder: Path, share: float) -> None:
     first = KMeans(2, num_restarts=1).fit(IMAGES, key=jax.random.key(0))
     for file in folder.iterdir():

@@ -446,7 +446,7 @@ def test_moments_over_devices_are_the_moments() -> None:
     np.testing.assert_allclose(both.scatter, result.scatter, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("devices", [3, 4])
+@pytest.mark.parametrize("devices", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_neighbours_and_pairs_over_devices_are_the_same(devices: int) -> None:
     rows = np.random.default_rng(1).normal(size=(37, 12)).astype(np.float32)
     rows[5] = rows[20]

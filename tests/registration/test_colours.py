@@ -110,7 +110,9 @@ def test_border_of_a_mask_is_that_of_what_is_seen():
     assert result.sum() == pytest.approx(16.0)
 
 
-@pytest.mark.parametrize("ink", ["dark", "light", "colour"])
+@pytest.mark.parametrize(
+    "ink", ["colour", *(pytest.param(ink, marks=pytest.mark.slow) for ink in ("dark", "light"))]
+)
 def test_a_constant_image_becomes_blank(ink):
     image = np.full((8, 9, 3), 0.7, np.float32)
     result = seen(Frame("upright", ink), image)

@@ -431,9 +431,9 @@ def test_a_fit_that_fails_leaves_the_one_before() -> None:
     np.testing.assert_array_equal(model.predict(images), expected)
 
 
-@pytest.mark.parametrize("rows", [[], [1.0, 2.0]])
-def test_lists_that_are_no_series_are_refused_as_arrays_are(rows: list[float]) -> None:
+def test_lists_that_are_no_series_are_refused_as_arrays_are() -> None:
     series = np.random.default_rng(0).normal(size=(8, 10))
     model = sklearn.SeriesKMeans(2, n_init=1, max_iter=1, random_state=0).fit(series)
-    with pytest.raises(ValueError, match=r"Expected 2D array|minimum of 1 is required"):
-        model.predict(rows)
+    for rows in ([], [1.0, 2.0]):
+        with pytest.raises(ValueError, match=r"Expected 2D array|minimum of 1 is required"):
+            model.predict(rows)

@@ -79,7 +79,13 @@ def assert_same(one, other, tolerance):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"split_merge": True}, {"tolerance": 1e-3}, {"max_passes": 3}]
+    "settings",
+    [
+        {},
+        pytest.param({"split_merge": True}, marks=pytest.mark.slow),
+        {"tolerance": 1e-3},
+        {"max_passes": 3},
+    ],
 )
 def test_it_is_the_same_fit(read, monkeypatch, key, settings):
     with jax.enable_x64(True):
@@ -174,7 +180,9 @@ def test_ties_come_to_rest(read, key):
     assert len(result.history) < 50
 
 
-@pytest.mark.parametrize("changes", [{"offset": 1000.0}, {"clusters": 1}])
+@pytest.mark.parametrize(
+    "changes", [{"offset": 1000.0}, pytest.param({"clusters": 1}, marks=pytest.mark.slow)]
+)
 def test_where_bounds_do_not_help(read, key, changes):
     clusters = changes.pop("clusters", 8)
     model_of(clusters, num_restarts=1).fit(blobs(7, **changes), key=key)

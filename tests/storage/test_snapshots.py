@@ -31,12 +31,15 @@ from diffclust.energies import TransformedDistance
 from diffclust.models import (
     Clustering,
     DeformationInvariantSpectralClustering,
+    GaussianMixture,
     KMeans,
     ProjectedScatteringSpectralClustering,
     Result,
     ScatteringKMeans,
     ShapeKMeans,
+    Training,
 )
+from diffclust.models.identity import identity_of
 from diffclust.parallel import Data, data_mesh
 from diffclust.progress_bar import ProgressBar
 from diffclust.prototypes import Clusters, Learned, MeanImages, UnitNormImages
@@ -414,6 +417,15 @@ def test_states_of_a_fit_of_other_samples_or_settings_are_refused(tmp_path: Path
     lloyd = Lloyd(TransformedDistance(Identity()), NoAlignment(), MeanImages())
     with pytest.raises(ValueError, match="had model 'KMeans', not 'Clustering"):
         fit(Clustering, given=images[..., None], lloyd=lloyd)
+
+
+def test_what_tells_a_fit_from_others_is_what_earlier_versions_wrote() -> None:
+    data = Data(np.zeros((6, 4, 4, 1), np.float32))
+    settings = identity_of(GaussianMixture(2), data, None)["settings"]
+    assert settings["batch_size"] is None
+    assert "bias_correction" not in settings
+    other = GaussianMixture(2, training=Training(bias_correction="array"))
+    assert identity_of(other, data, None)["settings"]["bias_correction"] == "array"
 
 
 def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
