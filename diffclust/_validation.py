@@ -455,9 +455,9 @@ def weights(
     # Their sums, times a sample's squares, must be numbers too.
     limits = np.finfo(array.dtype)
     least, most = float(limits.tiny), 1e-8 * float(limits.max)
-    if array.max() < least or np.sum(array, dtype=np.float64) > most:
-        size = "too small" if given.any() else "zero"
-        size = size if array.max() < least else "too large"
+    is_small = array.max() < least
+    if is_small or np.sum(array, dtype=np.float64) > most:
+        size = ("too small" if given.any() else "zero") if is_small else "too large"
         raise ValueError(f"{name} is {size} for all {plural(what)}; give some a weight such as 1")
     return array
 

@@ -191,7 +191,7 @@ def try_split(
         losses, shares = map(np.asarray, _losses(reduction, jax.device_put(energy)))
         losses = losses[: some.size]
         # Trimmed samples do not count.
-        weights *= shares
+        weights[: some.size] *= shares[: some.size]
     moved, share, place = jax.device_put((padded, weights, np.array(cluster)))
     state = _halved(solver, samples, moved, share, run.learned, place)
     memory = tuple(solver.init_memory(part.own_size, 2, params.dtype) for _ in range(part.count))

@@ -1,6 +1,7 @@
 """Saving and loading of results with orbax: arrays and JSON, no pickle."""
 
 import dataclasses
+import glob
 import json
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,7 @@ def _model_folder(path: Path) -> Path:
     shown = repr(str(path))
     remedy = "give a folder that diffclust.save or 'diffclust fit' wrote"
     if not path.is_dir():
-        left = next(path.parent.glob(f".{path.name}.*.old"), None)
+        left = next(path.parent.glob(f".{glob.escape(path.name)}.*.old"), None)
         if left is not None and not path.exists():
             remedy = f"it was being replaced: rename {str(left)!r}, the former one, back to it"
         raise ValueError(f"{shown} {'is a file' if path.exists() else 'does not exist'}; {remedy}")

@@ -45,9 +45,8 @@ def space(images, labels, domain):
     share = spectrum / spectrum.sum()
     figures = {
         "directions_for_half_of_variance": int(np.searchsorted(np.cumsum(share), 0.5) + 1),
-        "nearly_zero": round(
-            float(1 - np.mean(share > NEARLY_ZERO) * len(share) / features.shape[1]), 4
-        ),
+        # Further eigenvalues, of more features than samples, are zero.
+        "nearly_zero": round(1 - int(np.sum(share > NEARLY_ZERO)) / features.shape[1], 4),
         "angles_0_and_2": angles.round(1).tolist(),
     }
     return spectrum, figures
