@@ -114,6 +114,7 @@ def test_known_spline_is_found_and_warm_starts_never_lose(prototypes: np.ndarray
     assert float(result.margin) == pytest.approx(float(result.energy[1] - result.energy[0]))
 
 
+@pytest.mark.slow
 def test_energies_are_those_of_the_params_and_ascend(prototypes: np.ndarray) -> None:
     sample, among = warped(SPLINE, prototypes[2], 0.2), clusters(prototypes, SPLINE_ENERGY, 0.1)
     result = align(QUICK, SPLINE_ENERGY, sample, among, nowhere(SPLINE_ENERGY))
@@ -169,6 +170,7 @@ def test_penalty_keeps_warps_small(prototypes: np.ndarray) -> None:
     assert sizes[0] > sizes[1] > 10 * sizes[2] >= 0
 
 
+@pytest.mark.slow
 def test_transform_without_affine_maps_is_searched_whole(prototypes: np.ndarray) -> None:
     energy = TransformedDistance(compose(Affine(), Gain(2)))
     assert energy.affine_embedding is None

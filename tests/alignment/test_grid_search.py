@@ -63,6 +63,7 @@ def test_the_best_of_the_grid_is_found(prototypes: jax.Array, fourier: bool) -> 
     assert float(result.params[0, 1]) == 1.0
 
 
+@pytest.mark.slow
 def test_shifts_between_pixels_are_found_by_fft() -> None:
     sample = jax.random.uniform(jax.random.key(5), (12, 12, 1))
     half = params_grid(*[np.arange(-2, 3) / 12.0] * 2)

@@ -35,6 +35,7 @@ def test_a_penalty_makes_a_move_dear():
     assert energies[0] < energies[1] < energies[2]
 
 
+@pytest.mark.slow
 def test_the_gradient_stops_at_params_that_are_searched_for():
     energy, aligner = TransformedDistance(Affine()), Descent((Stage(3),))
     one, other, weight = blob(0.0, 0.0), blob(0.1, -0.1), jnp.asarray([0.1])
@@ -60,6 +61,7 @@ class Manhattan(AbstractDistance):
         return jnp.sum(jnp.abs(sample - prototype))
 
 
+@pytest.mark.slow
 def test_slopes_beside_a_blank_prototype_are_finite():
     distance = InvariantDistance(
         TransformedDistance(Affine()), Descent((Stage(3),)), adjoint="unrolled"

@@ -52,6 +52,7 @@ def drawn_splines(key: Key, amount: float = 0.08) -> Array:
     return amount * jax.random.normal(key, (COUNT, SPLINE.num_params))
 
 
+@pytest.mark.slow
 def test_proposition_3_regions_have_a_metric_tensor_for_each_pair(key: Key) -> None:
     """‖A x - c‖² = (x - A⁻¹ c)ᵀ AᵀA (x - A⁻¹ c), where A is the matrix that bends and samples."""
     small = jnp.stack([smooth_image(k, 9, 9, sigma=0.3) for k in jax.random.split(key, 8)])
@@ -143,6 +144,7 @@ def back_by_spline(params: Params, sample: Image) -> tuple[Image, Array]:
     return bilinear_sample(sample, at), 1.0 / SPLINE.jacobian_determinant(params, at)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transform", "back", "amount"),
     [(Affine(), back_by_affine, 0.1), (SPLINE, back_by_spline, 0.08)],

@@ -39,6 +39,7 @@ def test_a_mask_hides_pixels_of_images_that_are_not_registered() -> None:
         assert not other.without_registration.registers
 
 
+@pytest.mark.slow
 def test_the_start_of_a_weighed_fit_is_drawn_again_with_its_weights():
     draw = np.random.default_rng(0)
     images = draw.uniform(size=(40, 6, 6, 1)).astype(np.float32)
@@ -53,6 +54,7 @@ def test_the_start_of_a_weighed_fit_is_drawn_again_with_its_weights():
     assert again.loss == pytest.approx(result.loss, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_start_is_that_of_the_best_restart() -> None:
     images = np.random.default_rng(0).uniform(size=(40, 6, 6, 1)).astype(np.float32)
     model, best = KMeans(4, num_restarts=3, split_merge=False), set()

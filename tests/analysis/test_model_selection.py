@@ -177,6 +177,7 @@ def test_an_elbow_is_compared_with_that_of_flat_data() -> None:
     assert not grounds_of_losses(counts.tolist(), (counts**-2.0 - 0.5).tolist()).is_clear
 
 
+@pytest.mark.slow
 def test_no_number_of_clusters_of_a_line_is_a_clear_choice() -> None:
     line = np.linspace(0.0, 1.0, 400, dtype=np.float32)[:, None]
     counts = list(range(1, 9))

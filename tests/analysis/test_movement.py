@@ -50,6 +50,7 @@ def of_alignment(figures: dict[str, float]) -> set[str]:
     return {name for name in figures if not name.endswith("_explained")}
 
 
+@pytest.mark.slow
 def test_moved_bars(key: jax.Array) -> None:
     images = bars(24, 3)
     result = fitted(images, key)
@@ -279,6 +280,7 @@ def test_explained_variance_is_that_of_an_analysis_of_variance(seed: int, groups
     assert explained_variance(np.ones((4, 2)), np.arange(4)) == 0.0
 
 
+@pytest.mark.slow
 def test_k_means_from_the_same_start_counts_weights():
     draw = np.random.default_rng(4)
     images = draw.uniform(size=(40, 6, 6, 1)).astype(np.float32)
@@ -334,6 +336,7 @@ def test_places_of_some_images_go_with_the_clusters_of_these() -> None:
     assert movement(result, images, key=jax.random.key(0))["place_explained"] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_gain_on_some_images_is_a_share_of_these() -> None:
     draw = np.random.default_rng(0)
     images = np.zeros((1000, 6, 6, 1), np.float32)

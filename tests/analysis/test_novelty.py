@@ -108,6 +108,7 @@ def test_of_few_fitted_samples_those_are_far_that_are_beyond_all(key: jax.Array)
     assert 12 <= found["far"] < 18
 
 
+@pytest.mark.slow
 def test_networks_conform_to_the_samples_that_they_were_trained_on(key: jax.Array) -> None:
     images = blobs(30)
     model = DTIKMeans(2, transforms="aff", training=Training(max_steps=10))

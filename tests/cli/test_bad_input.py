@@ -402,6 +402,7 @@ def test_models(capsys: pytest.CaptureFixture[str], fitted: Result) -> None:
     assert "install a newer one" in predict("model")
 
 
+@pytest.mark.slow
 def test_blank_images_are_refused_by_predict_too(
     capsys: pytest.CaptureFixture[str], key: jax.Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -287,6 +287,7 @@ sys.exit(entry.main())
     assert done.stderr.startswith("error: ")
 
 
+@pytest.mark.slow
 def test_options_reach_the_model(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODELS["di-kmeans"], "aligner", quick_aligner)
     status, _, err = run(
@@ -508,6 +509,7 @@ def test_overwrite_replaces_a_run(run: Run) -> None:
     assert entries("run") == RUN_FILES
 
 
+@pytest.mark.slow
 def test_demo_replaces_only_a_demo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def few(source: str, **options: object) -> Dataset:
         return diffclust.data.load(source, limit=20)

@@ -163,6 +163,7 @@ def test_small_figures_in_large_pictures(run: Run) -> None:
     assert "canvas must be" in err
 
 
+@pytest.mark.slow
 def test_registered_images_are_exported_where_nothing_else_moves(run: Run) -> None:
     np.savez("images.npz", x=moved())
     words = ["--method", "kmeans", "--register", "place", "--restarts", "1", "--no-report"]

@@ -642,6 +642,7 @@ def test_a_table_in_a_file_loses_nothing(capsys: pytest.CaptureFixture) -> None:
     assert out.count("0.98765") == 16 * 16
 
 
+@pytest.mark.slow
 def test_a_sweep_counts_samples_that_have_weight(run: Run) -> None:
     images = patterns(12)
     noise = np.random.default_rng(1).uniform(size=(9, 8, 8)).astype(np.float32)

@@ -28,6 +28,7 @@ def prepared() -> PreparedDistance:
     return invariant.prepared(jnp.asarray(blobs(4, SIDE, SIDE)), jnp.asarray([0.1]))
 
 
+@pytest.mark.slow
 def test_features_are_what_is_compared(pair: tuple[jax.Array, jax.Array]) -> None:
     scattering = eqx.filter_jit(SCATTERING)
     distance = eqx.filter_jit(FeatureDistance(SCATTERING))

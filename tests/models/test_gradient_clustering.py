@@ -62,6 +62,7 @@ def test_the_parts_of_a_named_method_give_its_result(key: jax.Array) -> None:
         result.align(images, shown.params)
 
 
+@pytest.mark.slow
 def test_prototypes_become_the_means_that_lloyds_algorithm_has(key: jax.Array) -> None:
     samples, weight = pairs(), np.where(np.arange(60) % 5 == 0, 3.0, 1.0)
     model = GradientClustering(K, GradientEM(Pair(), NoAlignment()), training=LONG)
@@ -77,6 +78,7 @@ def test_prototypes_become_the_means_that_lloyds_algorithm_has(key: jax.Array) -
             np.testing.assert_allclose(result.prototypes[name][k], mean, atol=0.05)
 
 
+@pytest.mark.slow
 def test_trees_are_saved_resumed_and_begun_from_clusters(key: jax.Array, tmp_path: Path) -> None:
     samples = pairs()
     model = GradientClustering(K, GradientEM(Pair(), NoAlignment()), training=LONG)
@@ -108,6 +110,7 @@ class Robust(AbstractUnalignedEnergy):
         return jnp.sum(jnp.log1p((sample - prototype) ** 2 / 0.02))
 
 
+@pytest.mark.slow
 def test_a_distance_needs_no_family(key: jax.Array) -> None:
     samples = np.array(series())
     samples[np.random.default_rng(3).random(samples.shape) < 0.1] = 10.0

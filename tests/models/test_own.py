@@ -622,6 +622,7 @@ def own(transform: AbstractTransform, register: Register = "none") -> Clustering
     return Clustering(K, lloyd, penalties=penalties, register=register, split_merge=False)
 
 
+@pytest.mark.slow
 def test_registered_images_are_weighted_and_brought_back(key: jax.Array) -> None:
     """Bars of three kinds at other places and of another contrast, each once or three times."""
     rng, images = np.random.default_rng(0), np.zeros((60, 32, 32, 1), np.float32)

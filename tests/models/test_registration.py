@@ -352,6 +352,7 @@ def in_large_pictures(margin: int = 16) -> np.ndarray:
     return np.pad(moved(), ((0, 0), (margin, 0), (0, margin), (0, 0)))
 
 
+@pytest.mark.slow
 def test_registered_images_have_as_many_pixels_as_their_figures():
     images = in_large_pictures()
     result = KMeans(3, **FEW, register="place").fit(images, key=KEY)

@@ -501,6 +501,7 @@ def compare_fits(model: Any, samples: np.ndarray, devices: int, tolerance: float
     np.testing.assert_allclose(predicted.distances, alone.distances, atol=20 * tolerance * scale)
 
 
+@pytest.mark.slow
 def test_a_fit_inside_a_mesh_of_explicit_axes_is_the_fit() -> None:
     images, key = blobs(13), jax.random.key(0)
     model = KMeans(2, num_restarts=1, split_merge=False)

@@ -90,6 +90,7 @@ def test_arrays_may_be_sharded_along_explicit_axes_or_by_shard_map(name: str) ->
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_loss_over_sharded_images_has_its_gradient() -> None:
     images, others = PAIRS
 

@@ -112,8 +112,9 @@ def compare(fit: str, actual: list[dict[str, np.ndarray]], wanted: dict[str, np.
 
 # One pair of processes for several fits: starting takes longer than fitting. Batches by gradient,
 # which compile as long, are drawn from every share by `test_batches_are_drawn_from_every_share`.
-QUICK = ("kmeans", "kmeans-registered")
+QUICK = ("kmeans",)
 SLOW = (
+    "kmeans-registered",
     "gmm",
     "shape-kmeans",
     "di-kmeans",

@@ -152,6 +152,7 @@ def test_the_evidence_of_a_fit_is_that_of_its_last_pass() -> None:
         evidence_of(dataclasses.replace(result, model=KMeans(3)), DIGITS.images)
 
 
+@pytest.mark.slow
 def test_a_film_shows_registered_images() -> None:
     images = np.zeros((12, 20, 24, 3), np.float32)
     for number, image in enumerate(images):

@@ -44,6 +44,7 @@ def page(folder: Path, result: Result, dataset: SeriesSet) -> str:
     return (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_means_end_where_no_series_of_their_cluster_goes_on(tmp_path: Path) -> None:
     result, dataset = fitted(warps=False)
     series = dataset.series.copy()

@@ -431,6 +431,7 @@ def test_a_fit_that_fails_leaves_the_one_before() -> None:
     np.testing.assert_array_equal(model.predict(images), expected)
 
 
+@pytest.mark.slow
 def test_lists_that_are_no_series_are_refused_as_arrays_are() -> None:
     series = np.random.default_rng(0).normal(size=(8, 10))
     model = sklearn.SeriesKMeans(2, n_init=1, max_iter=1, random_state=0).fit(series)

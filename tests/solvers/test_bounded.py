@@ -112,6 +112,7 @@ def test_where_nearly_all_are_in_doubt_passes_read_them_all_again(read, monkeypa
         assert_same(result, plainly(model, images, monkeypatch, key=key), 1e-9)
 
 
+@pytest.mark.slow
 def test_weights_and_padding(read, monkeypatch, key):
     with jax.enable_x64(True):
         images = blobs(3, spread=1.0)
@@ -122,6 +123,7 @@ def test_weights_and_padding(read, monkeypatch, key):
         assert_same(result, plainly(model, images, monkeypatch, **settings), 1e-9)
 
 
+@pytest.mark.slow
 def test_empty_clusters_are_refilled(read, monkeypatch, key):
     with jax.enable_x64(True):
         images, model = blobs(4), model_of(num_restarts=1)

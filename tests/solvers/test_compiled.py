@@ -83,6 +83,7 @@ def moving_solver():
     return Lloyd(TransformedDistance(Translation()), GridSearch(grid, fourier=False))
 
 
+@pytest.mark.slow
 def test_whole_fits_are_mapped_over_penalties_and_compiled_once():
     images, solver, traced = images_and_solver()[0], moving_solver(), []
     batch, start = (

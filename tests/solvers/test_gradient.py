@@ -175,6 +175,7 @@ def test_steps_of_adam_are_counted_from_the_first_gradient(bias_correction: Any)
         )
 
 
+@pytest.mark.slow
 def test_no_number_follows_all_clusters() -> None:
     solver, learned, batch = soft()
     whole, few = soft(followed=None)[0], soft(followed=2)[0]
@@ -547,6 +548,7 @@ def test_a_rate_that_would_not_be_read_is_refused() -> None:
     Training(optimizer=optax.adam(1e-2))
 
 
+@pytest.mark.slow
 def test_models_take_an_optimizer() -> None:
     images = np.random.default_rng(0).uniform(size=(12, 4, 4, 1)).astype(np.float32)
     few = Training(steps=(4, 2), batch_size=6, split_merge=False)

@@ -293,6 +293,7 @@ def test_fits_that_keep_their_sums_are_those_that_count_anew(
     np.testing.assert_allclose(kept.history, anew.history, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_double_precision_is_kept() -> None:
     samples = blobs(16)
     single = run(ALIGNED, samples, samples[:3], 16, Stopping(2, 0.0))

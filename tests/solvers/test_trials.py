@@ -69,6 +69,7 @@ def test_where_no_move_wins_the_run_is_what_it_would_have_been(
     assert_same(tried(None), never)
 
 
+@pytest.mark.slow
 def test_broken_off_it_goes_on_bit_for_bit(watched: tuple[Outcome, list[dict[str, Any]]]) -> None:
     assert_same(chained(tried, 5)[0], watched[0])
 

@@ -212,6 +212,7 @@ def test_broken_off_now_and_then(whole_plain: Outcome) -> None:
     assert_same(chained(plain, 5)[0], whole_plain)
 
 
+@pytest.mark.slow
 def test_another_number_of_devices_goes_on(whole_plain: Outcome) -> None:
     result, states = chained(plain, 3, [None, data_mesh(jax.devices()[:2])])
     assert states.count > 15
@@ -908,6 +909,7 @@ def test_states_of_another_start_are_refused(fit: Fit, monkeypatch: pytest.Monke
     assert fit(*options, "--resume")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_left_alone(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
     options = break_off(fit, monkeypatch, "finished")
     resumed(fit, QUICK, "finished")
