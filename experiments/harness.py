@@ -186,30 +186,38 @@ def asked_runs(
         lacking: Values that rows of the file have where they lack a name; None for the others.
 
     Returns:
-        One row a run, those of the file first.
+        One row for each run, in the order in which they were asked for. If the file has several
+        rows of one run, the first of them counts.
     """
-    asked, lacking = list(asked), lacking or {}
-    kept = [
-        (tuple(row.get(name, lacking.get(name)) for name in names), row)
-        for row in kept_runs(results)
-    ]
-    done, rows = {name for name, _ in kept}, [row for name, row in kept if name in asked]
+    asked, lacking = list(dict.fromkeys(asked)), lacking or {}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in kept_runs(results):
+        rows.setdefault(tuple(row.get(name, lacking.get(name)) for name in names), row)
+    if results:
+        # Before the first run, which may take hours.
+        Path(results).parent.mkdir(parents=True, exist_ok=True)
     for each in asked:
-        if each in done:
+        if each in rows:
             continue
-        rows.append({**dict(zip(names, each, strict=True)), **run(*each)})
-        print(json.dumps(rows[-1]), flush=True)
+        rows[each] = {**dict(zip(names, each, strict=True)), **run(*each)}
+        print(json.dumps(rows[each]), flush=True)
         if results:
             with Path(results).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(rows[-1]) + "\n")
-    return rows
+                file.write(json.dumps(rows[each]) + "\n")
+    return [rows[each] for each in asked]
 
 
 def kept_runs(results: str | None) -> list[dict[str, Any]]:
     """All rows of a file of results; none of None, or of one that is not there yet."""
     if results is None or not Path(results).is_file():
         return []
-    return [json.loads(line) for line in Path(results).read_text("utf-8").splitlines()]
+    rows = []
+    for number, line in enumerate(Path(results).read_text("utf-8").splitlines(), start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            refuse(f"line {number} of {results} is no JSON, as if cut off; delete the line")
+    return rows
 
 
 def finish(figures: dict[str, Any]) -> None:

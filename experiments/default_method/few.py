@@ -79,7 +79,7 @@ def main():
         method={"default": "pssc", "choices": ["pssc", "di-spectral"]},
         **RESULTS,
     )
-    run = row_of if args.method == "pssc" else row_by_bending
+    runs = {"pssc": row_of, "di-spectral": row_by_bending}
     if args.quick:
         args.seeds, args.each, args.sets, args.clusters = 1, 12, ["letters"], [2]
     asked = [
@@ -91,10 +91,10 @@ def main():
     ]
     rows = asked_runs(
         args.results,
-        ("set", "clusters", "seed", "each"),
-        [(*each, args.each) for each in asked],
-        run,
-        {"each": EACH},
+        ("set", "clusters", "seed", "each", "method"),
+        [(*each, args.each, args.method) for each in asked],
+        lambda *each: runs[each[-1]](*each[:-1]),
+        {"each": EACH, "method": "pssc"},
     )
     table = {}
     for count in sorted({row["clusters"] for row in rows}):

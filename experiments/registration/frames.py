@@ -96,6 +96,7 @@ def main():
     if args.quick:
         args.sets, args.seeds, args.registers = ["letters, 1,000"], 1, ["upright"]
         SETS["letters, 1,000"] = lambda seed: pictures.SETS["letters"](48, seed)
+        args.results = None  # where these letters would be taken for 1,000
     runs = [
         (name, register, seed)
         for seed in range(args.seed, args.seed + args.seeds)

@@ -61,6 +61,7 @@ def main():
     if args.quick:
         args.sets, args.methods, args.seeds = ["letters, 1,000"], ["pssc"], 1
         SETS["letters, 1,000"] = lambda seed: frames.pictures.SETS["letters"](48, seed)
+        args.results = None  # where these letters would be taken for 1,000
     rows = asked_runs(args.results, ("set", "method", "seed"), frames.asked(args), row_of)
     means = {}
     for name in args.sets:

@@ -114,8 +114,9 @@ def table(rows):
     result = {}
     for row in rows:
         place = f"{row['set']} | {row['method']} | {row['register']}"
-        if row.get("draw") is not None:
-            place += f" | draw {row['draw']}"
+        for name in ("draw", "limit"):
+            if row.get(name) is not None:
+                place += f" | {name} {row[name]}"
         result.setdefault(place, []).append(row)
     return {
         place: {

@@ -18,8 +18,11 @@ from experiments.dti import run, summary
 from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.development import cluttered
 
-NAMES = ("set", "window", "limit", "steps", "seed")
+NAMES = ("set", "window", "limit", "steps", "seed", "phases")
 """What tells runs apart."""
+
+STEPS = (100, 400, 100)
+"""Steps of each phase, where nothing else is asked for."""
 
 
 def street(images, labels, seed):
@@ -47,14 +50,14 @@ def main():
         limit={"type": int, "default": 1000, "help": "images, drawn with seed 0"},
         sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
         windows={"nargs": "+", "default": ["none", "0.25"], "help": "fractions of the side"},
-        steps={"type": int, "nargs": 3, "default": [100, 400, 100], "help": "of each phase"},
+        steps={"type": int, "nargs": 3, "default": STEPS, "help": "of each phase"},
         **RESULTS,
     )
     if args.quick:
         args.limit, args.sets, args.seeds, args.steps = 128, ["street"], 1, [5, 5, 5]
 
-    def one(name, window, limit, steps, seed):
-        del steps
+    def one(name, window, limit, steps, seed, phases):
+        del steps, phases
         data = load("mnist", split="test", limit=limit, seed=0)
         images = SETS[name](data.images, data.labels, 0)
         made = Dataset(images, data.labels, data.label_names, name=name)
@@ -63,13 +66,15 @@ def main():
         model = DTIKMeans.from_settings({**given, "steps": tuple(args.steps)})
         return run(model, made, seed, f"{name} window {window}")
 
+    phases = " ".join(map(str, args.steps))
     asked = [
-        (name, window, args.limit, sum(args.steps), seed)
+        (name, window, args.limit, sum(args.steps), seed, phases)
         for seed in range(args.seed, args.seed + args.seeds)
         for name in args.sets
         for window in args.windows
     ]
-    rows = asked_runs(args.results, NAMES, asked, one)
+    lacking = {"phases": " ".join(map(str, STEPS))}
+    rows = asked_runs(args.results, NAMES, asked, one, lacking)
     figures = {}
     for name in args.sets:
         for window in args.windows:

@@ -5,16 +5,22 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import jax
 import numpy as np
 import pytest
+import scipy.sparse
 from PIL import Image
 from scipy.io import wavfile
 
 from diffclust import KMeans
+from diffclust.data import Dataset
 from diffclust.metrics import scores
 from experiments import dti, harness
+from experiments.default_method import few
+from experiments.registration import balance, frames, local_search, neighbours, window
+from experiments.registration import run as registration
 from tests.data.test_idx import write
 from tests.registry import blobs
 
@@ -185,3 +191,103 @@ def test_runs_of_a_file_are_those_asked_for(tmp_path: Path) -> None:
         found = harness.asked_runs(str(file), ("seed", "limit"), asked, run, {"limit": 1000})
         assert [row["acc"] for row in found] == [0.5, 0.9]
     assert len(harness.kept_runs(str(file))) == 4
+
+
+def test_a_run_that_is_asked_for_or_kept_twice_counts_once(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "results.jsonl"
+
+    def run(seed: int) -> dict[str, float]:
+        assert file.parent.is_dir(), "a run of hours could not be kept"
+        return {"acc": 0.5 + seed}
+
+    asked = [(1,), (0,), (1,)]
+    expected = [{"seed": 1, "acc": 1.5}, {"seed": 0, "acc": 0.5}]
+    assert harness.asked_runs(str(file), ("seed",), asked, run) == expected
+    assert harness.kept_runs(str(file)) == expected
+    # As two processes that write to one file may leave it.
+    file.write_text("".join(f'{{"seed": {seed}, "acc": 0.{seed}}}\n' for seed in (0, 1, 1)))
+    assert [row["acc"] for row in harness.asked_runs(str(file), ("seed",), asked, run)] == [0.1, 0]
+
+
+def test_a_line_that_is_cut_off_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results.jsonl").write_text('{"seed": 0}\n{"se')
+    with pytest.raises(SystemExit, match="^2$"):
+        harness.kept_runs(str(tmp_path / "results.jsonl"))
+    assert "error: line 2 of" in capsys.readouterr().err
+
+
+def test_remedies_that_a_file_lacks_are_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def row_of(name: str, draw: int, method: str, remedies: list[str], quick: bool) -> dict:
+        tried.append((draw, *remedies))
+        return {"n": 1, "remedies": {remedy: {"acc": 0.1 * draw} for remedy in remedies}}
+
+    monkeypatch.setattr(balance, "row_of", row_of)
+    args = argparse.Namespace(results=str(tmp_path / "runs.jsonl"), quick=False)
+    for args.remedies, draws in ((["a"], 1), (["a", "b"], 2), (["b"], 2)):
+        rows = balance.rows_of(args, [("plain", draw, "pssc") for draw in range(draws)])
+    assert tried == [(0, "a"), (0, "b"), (1, "a", "b")]
+    means = balance.table(rows)
+    assert means == {f"pssc | plain | {remedy}": {"acc": 0.05} for remedy in "ab"}
+
+
+def test_a_cut_is_tried_without_the_graph_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels = blobs(30, 8, 8), np.arange(30) % 3
+    monkeypatch.setitem(balance.SETS, "plain", lambda draw, quick: (images, labels))
+    graph = scipy.sparse.csr_array(1.0 * (labels[:, None] == labels) + 0.01)
+    graphs = [("as it is", [graph])]
+    monkeypatch.setattr(balance, "graphs_of", lambda *of: graphs if "as it is" in of[3] else [])
+    row = balance.row_of("plain", 0, "pssc", ["degrees + 0.3"], True)
+    assert row["remedies"]["degrees + 0.3"]["acc"] == 1.0
+    assert list(row["remedies"]) == ["degrees + 0.3"]
+
+
+def test_means_are_of_one_limit() -> None:
+    row = {"set": "usps", "method": "kmeans", "register": "none", "loss": 1.0}
+    rows = [{**row, "acc": 0.5, "limit": None}, {**row, "acc": 0.1, "limit": 100}]
+    means = {place: each["acc"] for place, each in registration.table(rows).items()}
+    assert means == {"usps | kmeans | none": 0.5, "usps | kmeans | none | limit 100": 0.1}
+
+
+def run_main(module: ModuleType, words: str, results: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "argv", ["", *words.split(), "--results", str(results)])
+    module.main()
+    return harness.kept_runs(str(results))
+
+
+@pytest.mark.parametrize("module", [frames, local_search, neighbours])
+def test_quick_rows_are_not_taken_for_whole_ones(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"acc": 1.0, "acc_before": 1.0, "acc_after": 1.0, "usual": 0, "found": 0}
+    monkeypatch.setattr(module, "row_of", lambda *_: figures)
+    sets = getattr(module, "SETS", frames.SETS)
+    monkeypatch.setitem(sets, "letters, 1,000", sets["letters, 1,000"])
+    assert run_main(module, "--quick", tmp_path / "runs.jsonl", monkeypatch) == []
+
+
+def test_methods_and_phases_tell_runs_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "row_of", lambda *_: {"0-0": 0.1})
+    monkeypatch.setattr(few, "row_by_bending", lambda *_: {"0-0": 0.2})
+    for method in ("pssc", "di-spectral"):
+        words = f"--seeds 1 --sets usps --clusters 2 --method {method}"
+        rows = run_main(few, words, tmp_path / "few.jsonl", monkeypatch)
+    assert [row["0-0"] for row in rows] == [0.1, 0.2]
+    figures = {"acc": 0.5, "nmi": 0.5, "loss": 1.0, "seconds": 1.0}
+    monkeypatch.setattr(window, "run", lambda *_: figures)
+    monkeypatch.setattr(window, "load", lambda *_, **__: few_digits())
+    for steps in ("100 400 100", "200 200 200"):
+        words = f"--seeds 1 --sets street --windows none --steps {steps}"
+        rows = run_main(window, words, tmp_path / "window.jsonl", monkeypatch)
+    assert [row["phases"] for row in rows] == ["100 400 100", "200 200 200"]
+
+
+def few_digits() -> Dataset:
+    return Dataset(blobs(6, 28, 28), np.arange(6) % 2, ("0", "1"), name="digits")
