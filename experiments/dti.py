@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -14,6 +14,7 @@ from diffclust.data import load
 from diffclust.methods import METHODS
 from diffclust.metrics import scores
 from diffclust.models import MODELS
+from diffclust.models.settings import BackboneName
 from diffclust.parallel import Data
 from diffclust.solvers import assign_softly
 from experiments.harness import (
@@ -261,10 +262,13 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
     return ", ".join([*words, *source_words(args)]) or "default"
 
 
+TABLED = ("dti-kmeans", "dti-gmm", "ti-kmeans", "kmeans", "gmm")
+"""The methods of the tables."""
+
 _OPTIONS: dict[str, dict[str, Any]] = {
     "seeds": {"type": int, "default": 5, "help": "number of seeds"},
-    "methods": {"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
-    "backbones": {"nargs": "+", "default": ["strided"]},
+    "methods": {"nargs": "+", "default": ["dti-kmeans", "dti-gmm"], "choices": TABLED},
+    "backbones": {"nargs": "+", "default": ["strided"], "choices": get_args(BackboneName)},
     "every": {"type": float, "default": 60.0, "help": "seconds between two looks"},
     "limit": {"type": int, "default": None, "help": "at most so many images"},
     "steps": {"type": int, "nargs": "+", "default": None, "help": "steps of each phase"},
@@ -287,7 +291,8 @@ def table(
     experiment: str, description: str, paper: dict[tuple[str, str], Any], sets: list[str]
 ) -> None:
     """Fits every set with every method, backbone and seed, and prints all of it."""
-    args = arguments(description, sets={"nargs": "+", "default": sets}, **_OPTIONS)
+    given = {"nargs": "+", "default": sets, "choices": list(SETS)}
+    args = arguments(description, sets=given, **_OPTIONS)
     if args.quick:
         args.seeds, args.limit, args.methods = 1, 200, ["dti-kmeans", "kmeans", "gmm"]
         args.sets, args.steps = args.sets[:1], (10, 10, 10, 10, 10)

@@ -21,7 +21,12 @@ def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes, for CI")
     for name, options in extra.items():
         parser.add_argument("--" + name.replace("_", "-"), **options)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if extra.get("source") is SOURCE["source"] and args.source is None:
+        for name in (*SOURCE, *SCORED):
+            if getattr(args, name, None) != parser.get_default(name):
+                parser.error(f"--{name.replace('_', '-')} is for the data of --source; give both")
+    return args
 
 
 SOURCE: dict[str, dict[str, Any]] = {

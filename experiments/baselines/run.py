@@ -355,7 +355,7 @@ def main():
     def read(name, limit):
         if args.source is None:
             fitted, scored = data_of(name, limit)
-            return fitted, scored, args.k or len(np.unique(fitted.labels))
+            return fitted, scored, len(np.unique(fitted.labels))
         return fitted_and_scored(args, limit)
 
     source = [str(args.source), *source_words(args)]

@@ -22,6 +22,7 @@ from diffclust.parallel import Batch
 from experiments.harness import arguments, finish
 
 TRANSFORMS = "aff-morpho-tps"
+METHODS = ("dti-kmeans", "dti-gmm")
 
 
 @eqx.filter_jit
@@ -54,7 +55,7 @@ def measure(model, images, transforms, steps):
 def main():
     args = arguments(
         __doc__,
-        methods={"nargs": "+", "default": ["dti-kmeans", "dti-gmm"]},
+        methods={"nargs": "+", "default": METHODS, "choices": METHODS},
         backbones={"nargs": "+", "default": ["strided", "residual"]},
         transforms={"nargs": "+", "type": int, "default": [0, 1, 2, 3], "help": "how many are on"},
         steps={"type": int, "default": 20, "help": "steps measured"},

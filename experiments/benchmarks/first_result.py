@@ -154,7 +154,7 @@ def main() -> None:
     """Prints a line for each process, and the medians."""
     args = arguments(
         __doc__.splitlines()[0],
-        methods={"nargs": "+", "default": METHODS},
+        methods={"nargs": "+", "default": METHODS, "choices": METHODS},
         counts={"nargs": "+", "type": int, "default": (300, 2000)},
         source={"default": "digits"},
         k={"type": int, "default": 10},

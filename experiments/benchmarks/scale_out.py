@@ -152,7 +152,7 @@ def main():
         __doc__,
         devices={"type": int, "default": 4, "help": "fake devices, where there is no GPU"},
         samples={"type": int, "default": 126, "help": "samples a step; need not divide"},
-        methods={"nargs": "+", "default": list(METHODS)},
+        methods={"nargs": "+", "default": list(METHODS), "choices": list(METHODS)},
     )
     if args.quick:
         args.samples, args.methods = 30, ["kmeans", "shape-kmeans", "gmm"]

@@ -68,13 +68,13 @@ def data(args, name):
         stored = load("mnist", split="train")
         shift = float(name.split()[1])
         fitted, scored = diffeo_mnist(stored.images, stored.labels, seed=0, displacement=shift)
-        return fitted.limit(limit, seed=0), scored, args.k or 10
+        return fitted.limit(limit, seed=0), scored, 10
     if name in ("affine-mnist", "diffeo-mnist"):
         # One data set for all seeds: they vary the start alone.
         fitted, scored = (load(name, split=split, seed=0) for split in ("train", "test"))
-        return fitted.limit(limit, seed=0), scored, args.k or 10
+        return fitted.limit(limit, seed=0), scored, 10
     both = load(name, split="test").limit(limit, seed=0)
-    return both, both, args.k or 10
+    return both, both, 10
 
 
 def models(kind, k, args):

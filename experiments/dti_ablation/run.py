@@ -131,7 +131,10 @@ def settings_of(args, name, row):
         shares = settings.pop("shares", None)
         method, given = settings_of(args, name, "aff-morpho-tps")
         if shares is not None:
-            given["steps"] = tuple(round(share * args.steps) for share in shares)
+            name, total = "steps", args.steps
+            if args.as_published:
+                name, total = "epochs", sum(given["epochs"])
+            given[name] = tuple(max(1, round(share * total)) for share in shares)
         return method, {**given, **settings}
     method, settings, _ = (ROWS | MIXTURE)[row]
     settings = {"transforms": SETS.get(name, SETS["mnist-test"])[2], **settings}

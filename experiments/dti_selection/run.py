@@ -12,7 +12,7 @@ import numpy as np
 import scipy.stats
 
 from diffclust.analysis import elbow
-from experiments.dti import data_of, model_of, run, summary
+from experiments.dti import SETS, data_of, model_of, run, summary
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -31,7 +31,7 @@ def main():
     args = arguments(
         __doc__,
         runs={"type": int, "default": 20, "help": "runs with the true K"},
-        set={"default": "usps"},
+        set={"default": "usps", "choices": list(SETS)},
         clusters={"nargs": "*", "type": int, "default": [6, 8, 12, 14], "help": "other K"},
         runs_each={"type": int, "default": 2, "help": "runs with each other K"},
         steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},

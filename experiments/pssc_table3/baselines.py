@@ -17,6 +17,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from diffclust.metrics import scores
 from experiments.harness import SOURCE, arguments, datasets, finish, mean_and_std, peak_memory_mb
+from experiments.pssc_table3.run import PAPER as SETS
 from experiments.pssc_table3.run import images_of
 
 PAPER = {
@@ -58,7 +59,7 @@ def main():
         __doc__,
         seeds={"type": int, "default": 5, "help": "number of seeds"},
         limit={"type": int, "default": None, "help": "most images, drawn with seed 0"},
-        sets={"nargs": "+", "default": ["usps", "mnist-test", "mnist"]},
+        sets={"nargs": "+", "default": ["usps", "mnist-test", "mnist"], "choices": list(SETS)},
         **SOURCE,
     )
     if args.quick:

@@ -61,6 +61,15 @@ PAPER = {
 READINGS = ("deviation", "variance", "product")
 """The entries σ of Σ_E are standard deviations; variances; or Σ_E is their product with 13."""
 
+CHOICES = {
+    "cases": PAPER,
+    "readings": READINGS,
+    "methods": METHODS,
+    "norms": ("l1", "l2"),
+    "scalings": ("rigid", "similarity"),
+}
+"""What the options of these names may name."""
+
 GROUPS, LANDMARKS, PER_GROUP = 2, 8, 50
 LOUD, QUIET = 13.0, 1.3
 
@@ -207,11 +216,10 @@ def main():
         restarts={"type": int, "default": 10},
         choose={"default": "loss", "choices": ["loss", "likelihood"], "help": "the best run by"},
         levels={"type": float, "nargs": "+", "default": [1.0, 2.0, 4.0, 8.0]},
-        cases={"nargs": "+", "default": list(PAPER)},
-        readings={"nargs": "+", "default": list(READINGS)},
-        methods={"nargs": "+", "default": list(METHODS)},
-        norms={"nargs": "+", "default": ["l1", "l2"]},
-        scalings={"nargs": "+", "default": ["rigid", "similarity"]},
+        **{
+            name: {"nargs": "+", "default": list(every), "choices": list(every)}
+            for name, every in CHOICES.items()
+        },
         max_passes={"type": int, "default": 100, "help": "most passes of a run"},
         picture={"default": None, "help": "where to draw the box plots"},
         as_published={"action": "store_true", "help": "the paper's four as it has them, one start"},

@@ -1,6 +1,7 @@
 """Every table's command takes data of one's own, in every form that `diffclust.data.load` reads."""
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -216,6 +217,31 @@ def test_a_line_that_is_cut_off_is_named(
     with pytest.raises(SystemExit, match="^2$"):
         harness.kept_runs(str(tmp_path / "results.jsonl"))
     assert "error: line 2 of" in capsys.readouterr().err
+
+
+REFUSED = {
+    "di_kmeans_table1.run --sets usps --k 8": "--k is for the data of --source",
+    "dti_table1.run --score-split test": "--score-split is for the data of --source",
+    "pssc_table5.run --split test": "--split is for the data of --source",
+    "baselines.run --pad": "--pad is for the data of --source",
+    "registration.run --size 20": "--size is for the data of --source",
+    "dti_table1.run --sets nothing": "invalid choice: 'nothing'",
+    "dti_table2.run --methods pssc": "invalid choice: 'pssc'",
+    "dti_selection.run --set nothing": "invalid choice: 'nothing'",
+    "pssc_table3.baselines --sets nothing": "invalid choice: 'nothing'",
+    "shape_kmeans_simulation.run --readings deviaton": "invalid choice: 'deviaton'",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_options_that_would_do_nothing_are_refused(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, *words = command.split()
+    monkeypatch.setattr(sys, "argv", [module, *words])
+    with pytest.raises(SystemExit, match="^2$"):
+        importlib.import_module(f"experiments.{module}").main()
+    assert REFUSED[command] in capsys.readouterr().err
 
 
 def test_remedies_that_a_file_lacks_are_tried(
