@@ -2,10 +2,10 @@
 
     python -m experiments.compositions.run [--seed 0] [--quick] [--limit 2000]
 
-On USPS: the graph of di-spectral with other distances in the place of the thin-plate-spline one, a
-clustering in scattering space after an affine alignment, and K-means and mixtures started from the
-assignments of di-spectral. On the skulls of rats: the same graph, judged by the Fisher–Rao distance
-of landmarks. Labels are used to score and for nothing else.
+On USPS, not registered: the graph of di-spectral with other distances in the place of the
+thin-plate-spline one, a clustering in scattering space after an affine alignment, and K-means and
+mixtures started from the assignments of di-spectral. On the skulls of rats: the same graph, judged
+by the Fisher–Rao distance of landmarks. Labels are used to score and for nothing else.
 """
 
 import dataclasses
@@ -91,7 +91,7 @@ def with_images(data, key, steps):
     """The graph of di-spectral judged in other ways, and other clusterings started from it."""
     images, rows = data.images, {}
     tell = table(data.labels, rows)
-    model = diffclust.DeformationInvariantSpectralClustering(10)
+    model = diffclust.DeformationInvariantSpectralClustering(10, register="none")
     _, coordinates = model.project(Data(images))
     candidates, units = model.neighbours(coordinates), unit_norm(images)
     exemplars = jnp.asarray(units[:64])
