@@ -22,6 +22,7 @@ def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
     for name, options in extra.items():
         parser.add_argument("--" + name.replace("_", "-"), **options)
     args = parser.parse_args()
+    sys.excepthook = _one_line_of_data
     if extra.get("source") is SOURCE["source"] and args.source is None:
         for name in (*SOURCE, *SCORED):
             if getattr(args, name, None) != parser.get_default(name):
@@ -92,15 +93,21 @@ def refuse(message: str) -> NoReturn:
     sys.exit(2)
 
 
+def _one_line_of_data(kind: type[BaseException], error: BaseException, *rest: Any) -> None:
+    """What becomes of errors that nothing catches: those of data are told in one line."""
+    from diffclust.data import DataError
+
+    if issubclass(kind, DataError):
+        refuse(str(error))
+    sys.__excepthook__(kind, error, *rest)
+
+
 def loaded(args: argparse.Namespace, split: str, limit: int | None, *, labels: bool = True) -> Any:
     """Images of the source; ends the process with one line where labels are missing."""
-    from diffclust.data import DataError, PaddedSize, load
+    from diffclust.data import PaddedSize, load
 
     size = PaddedSize(args.size, args.size) if args.pad else args.size
-    try:
-        data = load(args.source, split=split, size=size, limit=limit, seed=0)
-    except DataError as error:
-        refuse(str(error))
+    data = load(args.source, split=split, size=size, limit=limit, seed=0)
     if labels and data.labels is None:
         refuse(f"{args.source} has no labels to score by")
     return data

@@ -16,7 +16,7 @@ from PIL import Image
 from scipy.io import wavfile
 
 from diffclust import KMeans
-from diffclust.data import Dataset
+from diffclust.data import DataError, Dataset, load
 from diffclust.metrics import scores
 from experiments import dti, harness
 from experiments.default_method import few
@@ -116,10 +116,19 @@ def test_without_labels_nothing_is_scored(
     with pytest.raises(SystemExit, match="^2$"):
         harness.loaded(args, "all", None)
     assert "has no labels to score by" in capsys.readouterr().err
-    args.source = str(tmp_path / "none.npz")
+
+
+def test_data_that_cannot_be_read_end_an_experiment_with_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    harness.arguments("An experiment.")
+    with pytest.raises(DataError) as caught:
+        load("none.npz")
     with pytest.raises(SystemExit, match="^2$"):
-        harness.loaded(args, "all", None)
-    assert capsys.readouterr().err.startswith("error: ")
+        sys.excepthook(caught.type, caught.value, caught.tb)
+    assert capsys.readouterr().err == f"error: {caught.value}\n"
 
 
 def unlabelled(folder: Path) -> str:
