@@ -225,7 +225,7 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         hint = ": next to nothing" if moved < _SMALL["displacement"] else ""
         sentences.append(f"Registration moved {nouns} by {_pixels(moved)} on average{hint}.")
     views = {
-        "kmeans_ari": "from the same start",
+        "kmeans_ari": f"{'registered, ' * is_registered}from the same start",
         "raw_kmeans_ari": f"the {nouns} as they came",
         "registered_kmeans_ari": "registered",
     }
@@ -238,33 +238,52 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
             f"{METHODS[BASELINE].title} is {', '.join(named)}: 0 by chance, 1 for the same."
         )
     if any(figures.get(name, 0.0) >= _SAME_ARI for name in ("kmeans_ari", "raw_kmeans_ari")):
-        sentences.append("These are nearly its clusters: the method added next to nothing.")
-    for name, what in NUISANCES.items():
-        if (share := figures.get(f"{name}_explained", 0.0)) >= EXPLAINED:
-            remedy = "" if is_registered else " Registration takes it out."
-            sentences.append(
-                f"{share:.0%} of the variance of {what} lies between clusters: they may be of "
-                f"nothing else.{remedy}"
-            )
+        # K-means from the same start saw registered images, too.
+        added = "alignment" if is_registered and "kmeans_ari" in figures else "the method"
+        sentences.append(f"These are nearly its clusters: {added} added next to nothing.")
+    sentences += _nuisances_in_words(figures, is_registered=is_registered)
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
     return " ".join(sentences)
 
 
+def _nuisances_in_words(figures: Mapping[str, Any], *, is_registered: bool) -> list[str]:
+    """Says which nuisances the clusters may reflect, in one sentence, and what removes them."""
+    shares = {what: figures.get(f"{name}_explained", 0.0) for name, what in NUISANCES.items()}
+    named = [f"{what} ({share:.0%})" for what, share in shares.items() if share >= EXPLAINED]
+    if not named:
+        return []
+    *first, last = named
+    listed = f"{', '.join(first)} and {last}" if first else last
+    said = (
+        f"The clusters may differ in nothing but {listed}: in brackets, the share of its variance "
+        "that lies between clusters."
+    )
+    remedy = f"Registration takes {'them' if first else 'it'} out."
+    return [said] if is_registered else [said, remedy]
+
+
 def _pixels(number: float) -> str:
     """A number of pixels, in words."""
-    return f"{number:.2g} pixel{'' if f'{number:.2g}' == '1' else 's'}"
+    shown = _two_digits(number)
+    return f"{shown} pixel{'' if shown == '1' else 's'}"
+
+
+def _two_digits(number: float) -> str:
+    """A number with two significant digits: `0.34`, `3.4`, `340`."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -> list[str]:
     """Says how far alignment moved what, and its gain, with a hint if that is little."""
     moved = {"displacement": nouns, "prototype_displacement": "prototypes"}
-    gains = {
-        "gain": "took away {:.0%} of their distances",
-        "log_density_gain": "added {:.2g} nats to the log density of each",
-    }
+    gained = []
+    if "gain" in figures:
+        gained.append(f"took away {figures['gain']:.0%} of their distances")
+    if "log_density_gain" in figures:
+        nats = _two_digits(figures["log_density_gain"])
+        gained.append(f"added {nats} nats to the log density of each")
     words = [f"{what} by {_pixels(figures[n])}" for n, what in moved.items() if n in figures]
-    gained = [text.format(figures[name]) for name, text in gains.items() if name in figures]
     if not words or not gained:
         return []
     sentences = [f"Alignment moved {words[0]} on average, which {gained[0]}."]

@@ -176,6 +176,27 @@ def test_a_graph_that_adds_nothing_says_so(key: jax.Array) -> None:
     assert "the method added next to nothing" in describe_movement(figures)
 
 
+def test_what_registration_did_is_not_denied() -> None:
+    figures = {"registration_displacement": 3.0, "kmeans_ari": 1.0}
+    text = describe_movement(figures)
+    assert "1.00 (registered, from the same start)" in text
+    assert "alignment added next to nothing" in text
+    assert "the method added next to nothing" in describe_movement({"kmeans_ari": 1.0})
+
+
+def test_large_numbers_are_written_out() -> None:
+    figures = {"prototype_displacement": 123.0, "log_density_gain": 704.0}
+    text = "Alignment moved prototypes by 120 pixels on average, which added 700 nats"
+    assert text in describe_movement(figures)
+
+
+def test_several_nuisances_are_named_in_one_sentence() -> None:
+    figures = {"place_explained": 0.84, "size_explained": 0.5, "lightness_explained": 0.9}
+    text = describe_movement(figures)
+    assert "nothing but where figures lie (84%) and how light images are (90%)" in text
+    assert text.endswith("Registration takes them out.")
+
+
 def test_streamed_images(key: jax.Array, tmp_path: Path) -> None:
     images = bars(24, 3)
     np.save(tmp_path / "images.npy", images)
