@@ -41,8 +41,13 @@ function compare(a, b, key, sign) {
 
 function sortMembers(box) {
   const list = box.querySelector(".samples");
+  if (list === null) return;
+  const [heading, compared] = orders[order] ?? ["Nearest first", nearest];
+  const where = +box.dataset.shown > +box.dataset.step && order in orders ? ", on each page" : "";
   box.className = `group everyone by-${order}`;
-  list?.append(...[...list.children].sort(orders[order]?.[1] ?? nearest));
+  box.querySelector(".soft").textContent = heading[0].toLowerCase() + heading.slice(1) + where;
+  list.append(...[...list.children].sort(compared));
+  makeFocusable(list);
 }
 
 // All samples of a cluster in one list, each of them once; or back in their groups.
@@ -67,6 +72,7 @@ function orderSamples(key) {
     every.lastChild.append(...(names === null ? [] : [names.cloneNode(true)]), ...sorted);
     groups.append(every);
   }
+  document.querySelectorAll(".groups .samples").forEach(makeFocusable);
 }
 
 // The same picture shows a film or its stills, whichever source is taken.
@@ -128,7 +134,6 @@ async function showMembers(box, page) {
   if (pages !== null) pages.selectedIndex = page;
   list.innerHTML = html;
   sortMembers(box);
-  makeFocusable(list);
 }
 
 // One stop of the tab key for each list: in the large view arrows go on from there.
@@ -158,26 +163,38 @@ function fullView(where) {
   return view;
 }
 
+// Small ones are enlarged, by a whole number, so that pixels stay squares.
+const LARGE = 288;
+
+function enlarge(view, { width, height }) {
+  const factor = Math.max(1, Math.floor(LARGE / Math.max(width, height)));
+  view.style.width = `${Math.min(factor, (0.7 * innerHeight) / height) * width}px`;
+}
+
 function showLarge(figure) {
   const drawing = figure.querySelector("svg[role]");
   const copy = drawing.cloneNode(true);
+  const title = drawing.querySelector("title").textContent;
   const views = [copy];
   if ("full" in figure.dataset) {
     const full = fullView(figure.dataset.full);
+    if (full.localName !== "audio") full.role = "img";
+    full.ariaLabel = title;
     // A picture without its alignment would be the same again.
     const same = full.localName !== "audio" && drawing.querySelectorAll("image, path").length === 1;
     full.addEventListener("error", () => full.replaceWith(copy), true);
     views.splice(0, same ? 1 : 0, full);
   }
   for (const view of new Set([...views, copy])) {
-    if (!view.viewBox) {
-      view.addEventListener("click", () => view.classList.toggle("whole"));
+    if (view.viewBox) {
+      enlarge(view, view.viewBox.baseVal);
       continue;
     }
-    // Small ones are enlarged, by a whole number, so that pixels stay squares.
-    const { width, height } = view.viewBox.baseVal;
-    const factor = Math.max(1, Math.floor(288 / Math.max(width, height)));
-    view.style.width = `${Math.min(factor, (0.7 * innerHeight) / height) * width}px`;
+    view.addEventListener("click", () => view.classList.toggle("whole"));
+    view.addEventListener("load", () => {
+      const { naturalWidth: width, naturalHeight: height } = view;
+      if (Math.max(width, height) < LARGE) enlarge(view, { width, height });
+    });
   }
   dialog.querySelector(".views").replaceChildren(...views);
   // What the rows of the drawing are, where these have names.
@@ -187,7 +204,6 @@ function showLarge(figure) {
     copy.before(names);
   }
   const cluster = figure.closest(".cluster")?.id.replace("-", " ");
-  const title = drawing.querySelector("title").textContent;
   dialog.querySelector("p").textContent = [cluster, ...title.split("\n")].filter(Boolean).join(" · ");
   current = figure;
   if (!dialog.open) dialog.showModal();

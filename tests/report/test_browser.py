@@ -184,6 +184,8 @@ def test_sorting_clusters_and_samples(browser: "Browser", report: Path) -> None:
         positions = [one.get_attribute("data-position") for one in result]
         assert len(set(positions)) == len(positions)
         assert set(positions) == set(before)
+        stops = [one.get_attribute("tabindex") for one in page.query_selector_all(f"{shown} > svg")]
+        assert stops == ["0", *["-1"] * (len(result) - 1)]
         caption = page.query_selector_all(f"{cluster} .every .sample")[0]
         assert caption.query_selector(".sure").is_visible() == (key == "certainty")
     page.check(".order input[value=label]")
@@ -286,6 +288,9 @@ def test_every_member_can_be_shown(browser: "Browser", photographs: Path, width:
     shown = box.locator(".sample").all()
     margins = [float(one.get_attribute("data-certainty") or "nan") for one in shown]
     assert margins == sorted(margins)
+    assert box.locator(".bar .soft").inner_text() == "the least certain first, on each page"
+    page.check(".order input[value=kind]")
+    assert box.locator(".bar .soft").inner_text() == "nearest first"
 
 
 def test_a_sample_is_shown_at_full_size(browser: "Browser", photographs: Path) -> None:
@@ -297,6 +302,8 @@ def test_a_sample_is_shown_at_full_size(browser: "Browser", photographs: Path) -
     picture.wait_for()
     eventually(page, "document.querySelector('dialog img').naturalWidth === 50")
     assert "cluster 0 · index " in dialog.locator("p").inner_text()
+    # A picture of few pixels is enlarged, by a whole number.
+    eventually(page, "document.querySelector('dialog img').width === 250")
     here = picture.get_attribute("src")
     # On to the next page, and back.
     page.keyboard.press("ArrowRight")
