@@ -11,7 +11,8 @@ from diffclust._renamed import renamed_keywords
 _SIDE = 1000
 """Units of a drawn map."""
 
-_MARGIN = 40
+_MARGIN, _LETTERS = 64, 44
+"""Around the samples, and height of the names, in the same units."""
 
 _PERPLEXITY = 30.0
 
@@ -81,7 +82,7 @@ def map_svg(
     alt: str,
     names: Sequence[str] | None = None,
 ) -> str:
-    """A map as an inline SVG, each group in its colour and with its name in its midst.
+    """A map as an inline SVG, each group in its colour and with its name at its middle.
 
     Colours are the CSS classes of `marker`, again and again.
 
@@ -108,7 +109,8 @@ def map_svg(
         # The sample nearest to the median: the median itself may lie where none is.
         x, y = own[np.abs(own - np.median(own, axis=0)).sum(axis=1).argmin()].tolist()
         name = str(group if names is None else names[group])
-        place = f'x="{x:.0f}" y="{y:.0f}"'
+        # Above it, or the name would hide a group that is small.
+        place = f'x="{x:.0f}" y="{max(_LETTERS / 2, y - _LETTERS):.0f}"'
         texts.append(f'<text data-group="{group}" {place}>{html.escape(name)}</text>')
     crowded = ' class="crowded"' if len(texts) > NUM_MARKERS else ""
     return (

@@ -367,11 +367,13 @@ def how_to_read(gallery: Gallery) -> str:
     column, places = gallery.dataset.places
     place = {"path": ", file", "name": ", name"}[column] if any(places) else ""
     article, samples = "an" if words.noun == "image" else "a", plural(words.noun)
+    known = f"index{place} and {words.distance_short}"
+    if len(gallery.views) > 1:
+        known = f"index{place}, {words.distance_short} and {gallery.certainty}"
     notes = (
-        f'{_distance_note(gallery)}<p class="soft">Point at {article} '
-        f"{words.noun} for its "
-        f"index{place}, {words.distance_short} and {gallery.certainty}; click it, tap it or press "
-        f"Enter to see it large.{gallery.note}</p>{_files_note(gallery)}"
+        f'{_distance_note(gallery)}<p class="soft">Point at {article} {words.noun} for its '
+        f"{known}; click it, tap it or press Enter to see it large.{gallery.note}</p>"
+        f"{_files_note(gallery)}"
     )
     if not (items := renderer.legend()):
         subject = f"A {escape(method.title)}" if method.is_mixture else escape(method.title)
@@ -419,15 +421,20 @@ def _files_note(gallery: Gallery) -> str:
 def _distance_note(gallery: Gallery) -> str:
     """Says what the density, or the distance to a prototype and the margin, are."""
     method, words = gallery.result.model.descriptor, gallery.words
+    is_alone = len(gallery.views) == 1
     if words.is_density:
-        what, certainty = f"the density of a {words.noun} in its cluster", ""
+        what = f"the density of a {words.noun} in its cluster"
         if method.is_mixture:
             what = "the joint density of an image and its cluster, mixture weight included"
+        certainty = (
+            f" The {gallery.certainty} is how much greater it is in the second-best cluster."
+        )
         if gallery.certainty == "responsibility":
             certainty = (
                 " The responsibility is how probable it is, under the mixture, that the image is "
                 "its cluster's."
             )
+        certainty = "" if is_alone else certainty
         return (
             f"<p>The −log density is the negative logarithm of {what}: the smaller, the better the "
             f"fit, and it may well be below zero.{certainty}</p>"
@@ -435,7 +442,6 @@ def _distance_note(gallery: Gallery) -> str:
     if not method.has_prototypes:
         return ""
     after = ", after alignment and with its penalties" if method.has_evidence else ""
-    return (
-        f"<p>The distance is the {escape(words.distance)}{after}. The {gallery.certainty} is how "
-        f"much greater that to the next {escape(words.prototype)} is.</p>"
-    )
+    next_one = f"that to the next {escape(words.prototype)}"
+    margin = "" if is_alone else f" The {gallery.certainty} is how much greater {next_one} is."
+    return f"<p>The distance is the {escape(words.distance)}{after}.{margin}</p>"

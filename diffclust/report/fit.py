@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from diffclust.analysis import describe_movement
 from diffclust.data import Collection, LandmarkSet, Recordings, SeriesSet
@@ -12,7 +13,7 @@ from diffclust.methods import plural
 from diffclust.models import Result
 from diffclust.parallel import Description
 from diffclust.plotting import eigenvalue_chart, loss_curve, loss_history, training_curve
-from diffclust.report.selection import words_of
+from diffclust.report.selection import coarsening, words_of
 from diffclust.report.text import (
     CHANGES,
     count,
@@ -223,8 +224,11 @@ def _curve(result: Result, noun: str) -> str:
     if history is None:
         loss = result.model.criterion.capitalize()
         curve = loss_curve(result.history)
-        return f"<h3>{loss} after each pass</h3>{curve}{_restarts(result, noun)}"
-    window = "a window of steps" if history.window is None else count(history.window, "step")
+        return f"<h3>{loss} after each pass</h3>{curve}{_moves(result)}{_restarts(result, noun)}"
+    window = "a window of steps"
+    if history.window is not None:
+        steps = np.diff((0, *history.ends))
+        window = "at most " * bool((steps < steps.max()).any()) + count(int(steps.max()), "step")
     marks = any(name for _, name in history.phases)
     dashed = " Dashed lines stand where phases begin." if marks else ""
     return (
@@ -235,20 +239,35 @@ def _curve(result: Result, noun: str) -> str:
     )
 
 
+def _moves(result: Result) -> str:
+    """Explains where the loss rises by moves of clusters; nothing where it does not."""
+    model, losses = result.model, np.asarray(result.history)
+    settings, is_coarse = model.settings(), coarsening(result) > 1
+    # The passes that are drawn are without moves then, or with several losses.
+    if not settings.get("split_merge") or settings.get("penalty_rounds") or is_coarse:
+        return ""
+    if model.num_clusters < 3 or not (np.diff(losses) > 1e-4 * np.abs(losses[:-1])).any():
+        return ""
+    return (
+        '<p class="note">Where the loss rises, a cluster was split in two and another one removed. '
+        "Such moves are kept only where the loss is then lower than it was before.</p>"
+    )
+
+
 def _restarts(result: Result, noun: str) -> str:
-    losses, where = result.outcome.restarts, ""
+    losses, where, loss = result.outcome.restarts, "", result.model.criterion
+    if (factor := coarsening(result)) > 1:
+        where = f"on {plural(noun)} {factor} times coarser, where the {loss} is another one; "
     if len(losses) == 1:
-        return '<p class="note">One run, so there are no restarts to choose from.</p>'
+        note = "One run, so there are no restarts to choose from."
+        if where:
+            note += f" It began {where}the passes above are those on the {plural(noun)} themselves."
+        return f'<p class="note">{note}</p>'
     texts = [f"<li>{number(loss)}</li>" for loss in losses]
     best = min(range(len(losses)), key=losses.__getitem__)
     texts[best] = f"<li class=kept>{number(losses[best])} (kept)</li>"
-    loss = result.model.criterion
-    factor = result.model.coarsening(*result.sample_shape[:2])
-    if factor > 1:
-        where = (
-            f" They ran on {plural(noun)} {factor} times coarser, where the loss is another one; "
-            f"the one kept was then finished on the {plural(noun)} themselves."
-        )
+    if where:
+        where = f" They ran {where}the one kept was then finished on the {plural(noun)} themselves."
     return (
         f'<div class="restarts"><h3>Final {loss} of {count(len(losses), "restart")}</h3>'
         f'<ol>{"".join(texts)}</ol><p class="note">The one of least {loss} is kept.{where}</p>'

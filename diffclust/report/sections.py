@@ -20,7 +20,7 @@ from diffclust.models.selection import counted
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
-from diffclust.report.selection import class_name
+from diffclust.report.selection import class_name, coarsening
 from diffclust.report.text import SCORES, count, escape, integer, percent
 from diffclust.sampling import block_means
 
@@ -91,6 +91,8 @@ def film_section(result: Result, film: Film | None) -> str:
     kept = (
         "" if len(frames) > last - first else f", of which {integer(len(frames))} moments are kept"
     )
+    if (coarser := coarsening(result)) > 1:
+        kept += f"; at first on {plural(result.model.words.noun)} {coarser} times coarser"
     return (
         f'<figure class="film"><picture><source media="{_STILLS}" srcset="{stills}">'
         f'<img src="{_animation(sheets)}" width="{width}" height="{height}" '
@@ -188,7 +190,8 @@ def confusion_table(result: Result, dataset: Collection) -> str:
     return (
         f'{shown}<p class="note">Rows are classes, columns clusters; framed is the one-to-one '
         f"match with the most {plural(noun)} in it, {integer(agree)} of {count(total, noun)} "
-        f"({percent(agree / total)}). The fit never saw the classes.</p>"
+        f"({percent(agree / total)}). The stronger a colour, the larger the share of the class. "
+        "The fit never saw the classes.</p>"
     )
 
 

@@ -184,6 +184,18 @@ def words_of(result: Result, dataset: Collection) -> Words:
     return dataclasses.replace(words, noun=dataset.noun, empty=empty)
 
 
+def coarsening(result: Result) -> int:
+    """How many times coarser the samples were on which restarts ran.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        The factor; 1 where they ran on the samples themselves.
+    """
+    return result.model.coarsening(*result.sample_shape[:2])
+
+
 def certainties(result: Result) -> Float[np.ndarray, " n"] | None:
     """The greatest responsibility of each sample, that of its own cluster.
 

@@ -1,6 +1,7 @@
 """The film of a fit, its maps, and other methods from the same start."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -128,6 +129,16 @@ def test_a_map_keeps_neighbours_together() -> None:
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
     assert all(f'class="colour-{group}"' in drawn for group in range(3))
+
+
+def test_names_on_maps_hide_no_small_group() -> None:
+    places = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]])
+    drawn = map_svg(places, np.array([0, 0, 1, 1]), alt="")
+    dots = [int(y) for y in re.findall(r"M\d+ (\d+)h0", drawn)]
+    names = [int(y) for y in re.findall(r'<text [^>]*y="(\d+)"', drawn)]
+    letters, dot = 44 / 2, 13 / 2
+    for group, name in enumerate(names):
+        assert letters <= name <= dots[2 * group] - letters - dot
 
 
 @pytest.mark.slow

@@ -274,6 +274,7 @@ def test_one_cluster_has_no_margins(tmp_path: Path) -> None:
     assert "Least certain" not in text
     assert "∞" not in text
     assert "Sort" not in text
+    assert "margin" not in text
 
 
 def test_empty_and_small_clusters_are_said_to_be(tmp_path: Path) -> None:
@@ -437,6 +438,33 @@ def test_an_eigengap_that_is_not_known_is_not_told(tmp_path: Path) -> None:
     for unknown in ("Eigengap", "Stability", "dashed line"):
         assert unknown not in text
     assert not [a for a in page.all("line") if "stroke-dasharray" in a]
+
+
+@pytest.mark.parametrize(
+    ("model", "history", "is_told"),
+    [
+        (KMeans(3), (9.0, 7.0, 8.0, 6.5), True),
+        (KMeans(3), (9.0, 7.0, 6.8, 6.5), False),
+        (KMeans(3, split_merge=False), (9.0, 7.0, 8.0, 6.5), False),
+        (AffineInvariantKMeans(3, penalty_rounds=1), (9.0, 7.0, 8.0, 6.5), False),
+    ],
+)
+def test_losses_that_rise_by_moves_are_explained(
+    model: AbstractPrototypeModel, history: tuple[float, ...], is_told: bool, tmp_path: Path
+) -> None:
+    result, dataset = made(model)
+    outcome = dataclasses.replace(result.outcome, history=history)
+    _, page = written(tmp_path, dataclasses.replace(result, outcome=outcome), dataset)
+    assert ("Where the loss rises, a cluster was split in two" in said(page)) == is_told
+
+
+def test_a_single_run_on_coarser_images_says_so(tmp_path: Path) -> None:
+    result, dataset = made(AffineInvariantKMeans(3), (28, 28, 1))
+    outcome = dataclasses.replace(result.outcome, restarts=(6.5,))
+    _, page = written(tmp_path, dataclasses.replace(result, outcome=outcome), dataset)
+    assert "One run, so there are no restarts to choose from. It began on images 2 times" in said(
+        page
+    )
 
 
 def test_kmeans_in_feature_space_has_no_curve(tmp_path: Path) -> None:

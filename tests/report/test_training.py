@@ -251,7 +251,7 @@ def test_curves_are_in_steps_with_marks_of_phases(tmp_path: Path) -> None:
     _, page = written(tmp_path, result, dataset)
     text = said(page)
     assert "steps 330 time" in text
-    for mark in ("identity", "+col", "+tps", "lower rate", "Each dot is the mean over 50"):
+    for mark in ("identity", "+col", "+tps", "lower rate", "the mean over at most 50"):
         assert mark in text
     lines = [a for a in page.all("line") if a.get("stroke-dasharray") == "2 3"]
     assert len(lines) == 4
