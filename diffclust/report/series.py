@@ -75,7 +75,8 @@ class SeriesRenderer(MeanRenderer):
         behind = _lines(self.frame, self.aligned[members])
         over = f'<g class="over">{self.frame.drawn_shape(self.aligned[medoid])}</g>'
         drawn = self.frame.svg(f"{behind}{self.use(cluster)}{over}", alt=alt)
-        caption = f"Thin, {count(len(members), 'warped series')}; dark, the medoid, nearest to it."
+        warped = count(len(members), "series" if self.warps is None else "warped series")
+        caption = f"Grey, {warped}; blue, their mean; orange, the medoid, nearest to it."
         if self.warps is not None:
             straight = _SQUARE.drawn_shape(np.linspace(0, 1, MOST_POINTS)[:, None])
             warps = _lines(_SQUARE, self.warps[members]) + f'<g class="mean">{straight}</g>'

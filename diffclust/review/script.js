@@ -440,6 +440,7 @@ const write = guarded(async (event) => {
   const format = event.target.value;
   event.target.value = "";
   if (format === "") return;
+  await edits; // so that it holds them
   say(`Writing ${format} …`);
   const { message } = await ask("export", { format });
   say(`Written: ${message}`);

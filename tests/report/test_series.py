@@ -97,11 +97,13 @@ def test_means_members_medoids_and_warps_are_drawn(
         assert curves.count("<path") == count + 1
         assert warps.count("<path") == count + 1
         assert 'class="mean"' in curves
+        assert f"Grey, {count}\u00a0warped series; blue, their mean; orange, the medoid" in figure
 
 
 def test_without_warps_there_are_none_to_be_seen(tmp_path: Path) -> None:
     html = page(tmp_path, *fitted(channels=3, warps=False))
     assert "Warps of time" not in html
+    assert "warped series" not in html
     assert "channel below channel" in html
     assert "30\u00a0values of 3\u00a0channels" in html
 

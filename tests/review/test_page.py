@@ -212,6 +212,19 @@ def test_edits_wait_for_each_other(page: "Page") -> None:
     assert "typed" in page.inner_text("#clusters")
 
 
+def test_exports_wait_for_edits(page: "Page") -> None:
+    page.evaluate(
+        "(() => { const real = fetch; window.asked = []; window.fetch = async (path, ...given) => {"
+        " if (path === 'edit') await new Promise((done) => setTimeout(done, 300));"
+        " const answer = await real(path, ...given); asked.push(path); return answer; }; })()"
+    )
+    rename(page, "before")
+    choose(page, "#export", "Names")
+    wait_for(page, "#message", "Written:")
+    asked = page.evaluate("asked")
+    assert asked.index("edit") < asked.index("export")
+
+
 def test_a_range_begins_where_it_is_seen(page: "Page") -> None:
     page.click(".sample:nth-child(4)")
     page.click("[data-cluster='1']")
