@@ -221,6 +221,18 @@ def test_light_and_dark(browser: "Browser", report: Path) -> None:
     assert colours["light"][1] < 200 < 600 < colours["dark"][1]
 
 
+def test_printed_numbers_keep_the_ground_they_are_legible_on(
+    browser: "Browser", report: Path
+) -> None:
+    page, _ = opened(browser, report, viewport={"width": 794, "height": 1000})
+    page.emulate_media(media="print")
+    cells = page.evaluate(
+        "[...document.querySelectorAll('.confusion td, .card i, .legend i')]"
+        ".map((one) => getComputedStyle(one).printColorAdjust)"
+    )
+    assert set(cells) == {"exact"}
+
+
 def test_a_film_for_some_and_stills_for_others(browser: "Browser", report: Path) -> None:
     film = ".film img"
     for reduced, stands in (("no-preference", False), ("reduce", True)):
