@@ -321,9 +321,10 @@ class ProgressBar:
 
 
 def _clock(seconds: float) -> str:
-    """Minutes and seconds, as a clock shows them."""
+    """Minutes and seconds, after an hour hours too, as a clock shows them."""
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from diffclust import KMeans
 from diffclust.parallel import Data
-from diffclust.progress_bar import Fraction, ProgressBar, is_on_terminal, on_terminal
+from diffclust.progress_bar import Fraction, ProgressBar, _clock, is_on_terminal, on_terminal
 from diffclust.solvers import Context, FitStage, Progress, ignore
 from diffclust.solvers.staged_problem import StagedProblem
 from tests.registry import blobs
@@ -188,6 +188,10 @@ def test_the_time_left_of_several_fits_is_that_of_all(monkeypatch: pytest.Monkey
             follow(Progress("predict", 0, 0, n, 2))
     # A quarter of all was done at first, and one more every ten seconds.
     assert shown == ["", "about 0:20 left", "about 0:10 left", "about 0:00 left"]
+
+
+def test_after_an_hour_the_time_has_hours() -> None:
+    assert list(map(_clock, (5.2, 3599.0, 3725.0))) == ["0:05", "59:59", "1:02:05"]
 
 
 def test_the_time_left_is_that_of_this_fit(monkeypatch: pytest.MonkeyPatch) -> None:

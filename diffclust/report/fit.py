@@ -97,6 +97,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     model, outcome, noun = result.model, result.outcome, words_of(result, dataset).noun
     reasons = _REASONS | (_STEP_REASONS if model.descriptor.solver == "gradient" else {})
     described, measured = model.describe(), outcome.figures
+    at_once = min(outcome.chunk_size, len(dataset))
     network = described.pop("Network", "")
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
     figures |= {**_size(result, dataset), **described}
@@ -112,7 +113,7 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         "Clusters": model.num_clusters,
         "Seed": seed,
         **_ending(outcome, len(dataset), reasons, noun),
-        f"{plural(noun).capitalize()} in memory at once": min(outcome.chunk_size, len(dataset)),
+        f"{plural(noun).capitalize()} in memory at once": integer(at_once),
     }
     history = loss_history(result)
     if history is not None and history.batch_size is not None:

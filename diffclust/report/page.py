@@ -21,10 +21,6 @@ _ENCODINGS = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
 _NUM_TRIED = 12
 """Pictures that stand for all others when their size in bytes is estimated."""
 
-_DARK = 0.55
-"""From this share on a cell is so dark that its number must be light."""
-
-
 _DIALOG = (
     '<dialog class="large"><div class="bar"><p></p><div><button type="button" value="-1">Previous'
     '</button> <button type="button" value="1">Next</button> <button type="button" value="0">Close'
@@ -194,9 +190,9 @@ def shaded_table(
     Returns:
         HTML.
     """
-    names = [f"<th>{name}</th>" for name in header]
+    names = [f'<th scope="col">{name}</th>' for name in header]
     of_rows, of_columns = map(escape, axes)
-    listed = (f"<th>{escape(name)}</th>{''.join(cells)}" for name, cells in rows)
+    listed = (f'<th scope="row">{escape(name)}</th>{"".join(cells)}' for name, cells in rows)
     head = f'<td></td><th class="axis" colspan="{len(names)}">{of_columns}</th></tr><tr>'
     return _table("confusion", f'{head}<th class="axis">{of_rows}</th>{"".join(names)}', listed)
 
@@ -210,7 +206,7 @@ def _table(css_class: str, head: str, rows: Iterable[str]) -> str:
 
 
 def shaded_cell(share: float, text: str, *css_classes: str) -> str:
-    """A cell of a table, the darker the greater the share.
+    """A cell of a table, the stronger in colour the greater the share.
 
     Args:
         share: Between 0 and 1.
@@ -220,8 +216,7 @@ def shaded_cell(share: float, text: str, *css_classes: str) -> str:
     Returns:
         HTML.
     """
-    names = " ".join([*css_classes, *["dark"] * (share > _DARK)])
-    named = f' class="{names}"' if names else ""
+    named = f' class="{" ".join(css_classes)}"' if css_classes else ""
     return f'<td{named} style="--share:{100 * share:.0f}%">{text}</td>'
 
 

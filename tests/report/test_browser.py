@@ -5,7 +5,7 @@ import io
 import itertools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -219,6 +219,35 @@ def test_light_and_dark(browser: "Browser", report: Path) -> None:
         )
     assert colours["light"][0] > 700 > 100 > colours["dark"][0]
     assert colours["light"][1] < 200 < 600 < colours["dark"][1]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_of_the_table_are_legible(
+    browser: "Browser", report: Path, scheme: Literal["light", "dark"]
+) -> None:
+    page, _ = opened(browser, report, color_scheme=scheme)
+    ink, ground = page.evaluate(
+        "(() => { const cell = document.querySelector('.confusion tbody td');"
+        " cell.style.setProperty('--share', '100%'); cell.style.transition = 'none';"
+        " const pen = new OffscreenCanvas(1, 1).getContext('2d');"
+        " const filled = (colour) => { pen.fillStyle = colour; pen.fillRect(0, 0, 1, 1); };"
+        " const seen = () => [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3);"
+        " filled(getComputedStyle(document.body).backgroundColor);"
+        " filled(getComputedStyle(cell).backgroundColor); const ground = seen();"
+        " filled(getComputedStyle(cell).color); return [seen(), ground]; })()"
+    )
+
+    def luminance(colour: list[int]) -> float:
+        share = np.array(colour) / 255
+        linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted([luminance(ink), luminance(ground)])
+    # Web Content Accessibility Guidelines 2.2, 1.4.3.
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+    assert luminance(ground) != pytest.approx(
+        luminance([255] * 3 if scheme == "light" else [0] * 3)
+    )
 
 
 def test_printed_numbers_keep_the_ground_they_are_legible_on(
