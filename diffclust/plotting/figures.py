@@ -108,6 +108,8 @@ def dendrogram(
     # Between dollars matplotlib would set formulae.
     labels = None if names is None else [str(name).replace("$", r"\$") for name in names]
     style = {"leaf_font_size": 7, "color_threshold": 0.0, "above_threshold_color": "0.3"}
+    # Upright, as slanting names, which SciPy has, end below the leaves beside theirs.
+    style["leaf_rotation"] = 90.0
     draw(hierarchy.linkage, ax=axes, labels=labels, **style)
     axes.set_ylabel("distance")
     axes.spines[["top", "right", "bottom"]].set_visible(False)

@@ -385,13 +385,14 @@ def how_to_read(gallery: Gallery) -> str:
     drawing = gallery.drawing(int(example), "how")
     if names := renderer.row_names():
         drawing = f'<div class="pair">{names}{drawing}</div>'
+    such_as = ", such as the ground of an image" if words.noun == "image" else ""
     means = (
         ""
         if method.has_prototypes
         else f"<p>{samples.capitalize()} were not compared with prototypes: each prototype is the "
         f"mean of the aligned {samples} of a finished cluster. The alignments were made "
         "afterwards and did not decide the clusters; they may fail if a sample differs from the "
-        "mean in what they cannot change, such as the ground of an image. The distance is that to "
+        f"mean in what they cannot change{such_as}. The distance is that to "
         f"the cluster's centre in the {words.space}, and the margin is how much farther the next "
         "centre is.</p>"
     )

@@ -31,6 +31,7 @@ class SeriesRenderer(MeanRenderer):
             seed: Seed of the draw of members, where a cluster has too many.
         """
         super().__init__(result, seed)
+        self.decides = result.model.descriptor.has_prototypes
         self.raw, params = dataset.series, result.outcome.assignment.params
         # As they are clustered, and on the scale of the means.
         self.aligned = scaled = np.asarray(result.registered(self.raw))
@@ -92,9 +93,10 @@ class SeriesRenderer(MeanRenderer):
     def legend(self) -> list[str]:
         """Names the drawings that stand below each other."""
         moved = "The same scaled" if self.warps is None else "The same scaled and warped in time"
+        compared = ": this is what is compared" if self.decides else ""
         return [
             "The series as it came, each on its own scale.",
-            f"{moved}, over the mean series of its cluster: this is what is compared.",
+            f"{moved}, over the mean series of its cluster{compared}.",
         ]
 
 

@@ -46,7 +46,10 @@ def test_draws_every_shape(drawn):
     figure.savefig(io.BytesIO())
     figure = dendrogram(shape_hierarchy(drawn[0]), names=drawn[1])
     (axes,) = figure.axes
-    assert len(axes.get_xticklabels()) == 24
+    labels = axes.get_xticklabels()
+    assert len(labels) == 24
+    # Right below their leaves.
+    assert {label.get_rotation() for label in labels} == {90.0}
 
 
 def test_refuses_what_is_no_distance(drawn):

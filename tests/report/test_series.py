@@ -100,6 +100,22 @@ def test_means_members_medoids_and_warps_are_drawn(
         assert f"Grey, {count}\u00a0warped series; blue, their mean; orange, the medoid" in figure
 
 
+def test_means_of_finished_clusters_are_not_what_is_compared(
+    warped: tuple[Result, SeriesSet],
+    html: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = "over the mean series of its cluster: this is what is compared."
+    assert told in html
+    method = dataclasses.replace(warped[0].model.descriptor, has_prototypes=False)
+    monkeypatch.setattr(SeriesKMeans, "descriptor", method)
+    html = page(tmp_path, *warped)
+    assert "Series were not compared with prototypes" in html
+    assert told not in html
+    assert "the ground of an image" not in html
+
+
 def test_without_warps_there_are_none_to_be_seen(tmp_path: Path) -> None:
     html = page(tmp_path, *fitted(channels=3, warps=False))
     assert "Warps of time" not in html
