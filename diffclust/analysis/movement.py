@@ -241,7 +241,9 @@ def describe_movement(figures: Mapping[str, Any], noun: str = "image") -> str:
         # K-means from the same start saw registered images, too.
         added = "alignment" if is_registered and "kmeans_ari" in figures else "the method"
         sentences.append(f"These are nearly its clusters: {added} added next to nothing.")
-    sentences += _nuisances_in_words(figures, is_registered=is_registered)
+    # Of recordings as images they are pitch and loudness, which are no nuisances.
+    if noun == "image":
+        sentences += _nuisances_in_words(figures, is_registered=is_registered)
     if "start_kept" in figures:
         sentences.append(f"{figures['start_kept']:.0%} are still in the cluster they began in.")
     return " ".join(sentences)

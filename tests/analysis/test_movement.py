@@ -195,6 +195,8 @@ def test_several_nuisances_are_named_in_one_sentence() -> None:
     text = describe_movement(figures)
     assert "nothing but where figures lie (84%) and how light images are (90%)" in text
     assert text.endswith("Registration takes them out.")
+    # They are the pitch and the loudness of recordings.
+    assert describe_movement(figures, "recording") == ""
 
 
 def test_streamed_images(key: jax.Array, tmp_path: Path) -> None:
