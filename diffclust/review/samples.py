@@ -104,7 +104,8 @@ class ReviewSamples:
             frame = self._renderer.frame
             drawn = frame.drawn_shape(self._renderer.aligned[sample])
             svg = frame.svg(drawn, alt=f"{self.noun} {sample}")
-            return "image/svg+xml", svg.replace("<svg ", f'<svg color="{_COLOUR}" ', 1).encode()
+            style = f'<svg color="{_COLOUR}" style="--line: 1" '
+            return "image/svg+xml", svg.replace("<svg ", style, 1).encode()
         picture = as_picture(displayable(np.asarray(self._dataset.images[[sample]])[0]))
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
         return "image/png", picture_file(picture, "png")

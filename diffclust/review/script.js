@@ -149,7 +149,6 @@ async function draw() {
   const focused = document.activeElement;
   document.title = `${state.title}: diffclust review`;
   find("title").textContent = state.title;
-  document.body.classList.toggle("drawn", !["image", "recording"].includes(state.noun));
   drawUndo();
   drawClusters();
   if (similar === null) drawAbout(found);

@@ -259,4 +259,7 @@ def test_on_any_screen(page: "Page", width: int, scheme: str, errors: list[str])
         ".every((one) => one.complete && one.naturalWidth === 8)"
     )
     wait(page, lambda: page.evaluate(loaded))
+    # Whole pictures, as what tells tall ones apart may be at their ends.
+    fit = "getComputedStyle(document.querySelector('.cover img')).objectFit"
+    assert page.evaluate(fit) == "contain"
     assert errors == []

@@ -3,13 +3,14 @@
 import io
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from diffclust.data import Dataset
+from diffclust.data import Dataset, SeriesSet
 from diffclust.data.stream import open_stream
-from diffclust.models import Result
+from diffclust.models import Result, SeriesKMeans
 from diffclust.review import ReviewSamples
 from tests.review.made import COUNT, fitted
 
@@ -35,6 +36,16 @@ def test_large_pictures_are_made_smaller(result: Result) -> None:
     assert kind == "image/png"
     with Image.open(io.BytesIO(content)) as picture:
         assert (picture.size, picture.mode) == ((160, 320), "RGB")
+
+
+def test_lines_of_series_are_opaque() -> None:
+    series = np.random.default_rng(0).normal(size=(6, 12, 1)).astype(np.float32)
+    model = SeriesKMeans(1, num_restarts=1, max_passes=1, warps=False)
+    drawn = model.fit(series, key=jax.random.key(0))
+    kind, content = ReviewSamples(drawn, SeriesSet(series)).picture(1)
+    assert kind == "image/svg+xml"
+    assert b'style="--line: 1"' in content
+    assert b"var(--line" in content
 
 
 def test_images_that_stay_on_the_disk(result: Result, tmp_path: Path) -> None:
