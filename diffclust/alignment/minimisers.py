@@ -118,7 +118,9 @@ class PreconditionedLBFGS(AbstractMinimiser):
             better = value < state.value
             change = gradient - state.gradient
             curvature = jnp.dot(move, change)
-            useful = better & (curvature > 1e-10 * jnp.dot(change, change))
+            # Below rounding, whatever the function's unit.
+            slope = jnp.dot(move, state.gradient)
+            useful = better & (curvature > -jnp.finfo(start.dtype).eps * slope)
 
             def push(history: Array, newest: Array) -> Array:
                 return jnp.where(useful, jnp.concatenate([newest[None], history[:-1]]), history)

@@ -242,6 +242,17 @@ def test_preconditioner_solves_a_quadratic_in_one_step() -> None:
     assert float(value) < 1e-6
 
 
+@pytest.mark.parametrize("exponent", [-60, 40, 60])
+def test_the_unit_of_a_function_does_not_matter(exponent: int) -> None:
+    start, minimiser = jnp.asarray([-1.0, 1.5]), PreconditionedLBFGS()
+    unit = jnp.ldexp(jnp.ones(()), exponent)
+    point, value = eqx.filter_jit(minimiser.minimise)(
+        lambda x: unit * valley(x), start, jnp.eye(2) / unit, steps=20
+    )
+    np.testing.assert_allclose(point, minimise(minimiser, start, 20)[0], rtol=1e-4)
+    assert float(value / unit) < 0.1
+
+
 @pytest.mark.parametrize("name", MINIMISERS)
 def test_minimiser_does_not_hide_nan(name: str) -> None:
     start = jnp.asarray([0.2, -0.1])
