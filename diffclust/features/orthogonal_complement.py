@@ -235,7 +235,7 @@ def _small_sample(features: Any, mesh: Mesh | None) -> tuple[np.ndarray | None, 
     waiting: list[np.ndarray] = []
     chunks = iter(as_matrices(features))
     for part in chunks:
-        waiting.append(checked_features(part, "features"))
+        waiting.append(checked_features(part, "features", offset=sum(map(len, waiting))))
         if 2 * sum(map(len, waiting)) > waiting[0].shape[1]:
             break
     # Of several processes, any may have too many, or all together.
@@ -304,6 +304,7 @@ def directions_of(
     count = float(moments.count)
     mean = np.asarray(moments.mean, np.float64)
     covariance = np.asarray(moments.scatter, np.float64) / max(count, 1.0)
+    _check_range(covariance, dtype)
     variance = np.diagonal(covariance).copy()
     varies = _varies(variance, mean, dtype)
     covariance *= varies[:, None] & varies[None, :]
@@ -325,6 +326,7 @@ def _directions(
     normalisation: Normalisation,
 ) -> PrincipalDirections:
     """Directions in the dtype of the data, without those that only rounding spans."""
+    _check_range(eigenvalues, dtype)
     # n samples span n - 1 directions about their mean.
     least = 10 * np.finfo(dtype).eps * max(float(eigenvalues[0]), 0.0)
     inside = (eigenvalues > least) & (np.arange(len(eigenvalues)) < count - 1)
@@ -332,6 +334,14 @@ def _directions(
     arrays = (mean / scale, scale, basis, np.where(inside, eigenvalues, 0.0))
     fields = jax.device_put(tuple(np.asarray(array, dtype) for array in arrays))
     return PrincipalDirections(*fields, normalisation=normalisation)
+
+
+def _check_range(squares: np.ndarray, dtype: Any) -> None:
+    if not np.abs(squares).max() <= np.finfo(dtype).max:
+        raise ValueError(
+            f"the squares of the features leave the range of {np.dtype(dtype)}; divide the "
+            "features by a common number"
+        )
 
 
 def _varies(variance: np.ndarray, mean: np.ndarray, dtype: Any) -> np.ndarray:
