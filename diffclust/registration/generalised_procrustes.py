@@ -16,6 +16,7 @@ from diffclust.registration.procrustes import (
     centroid,
     centroid_size,
     landmark_weights,
+    unit_of,
 )
 from diffclust.types import Count, Landmarks, LandmarkWeights, Scalar, Shapes
 
@@ -127,15 +128,16 @@ class _State(NamedTuple):
 
 def _standardised(
     configurations: Shapes, weight: LandmarkWeights | None, scaling: bool
-) -> tuple[Float[Array, "n dims"], Float[Array, " n"], Shapes]:
-    """Centroids, scale factors, and the configurations centred and scaled by these."""
+) -> tuple[Float[Array, "n dims"], Float[Array, " n"], Shapes, Scalar]:
+    """Centroids, scale factors, the configurations centred and scaled, and the unit of these."""
     centres = jax.vmap(lambda x: centroid(x, weight=weight))(configurations)
     shapes = configurations - centres[:, None]
     if not scaling:
-        return centres, jnp.ones_like(centres[:, 0]), shapes
+        unit = unit_of(shapes)
+        return centres, jnp.ones_like(centres[:, 0]), shapes / unit, unit
     sizes = jax.vmap(lambda x: centroid_size(x, weight=weight))(configurations)
     units = jnp.where(sizes > 0.0, 1.0 / jnp.where(sizes > 0.0, sizes, 1.0), 1.0)
-    return centres, units, units[:, None, None] * shapes
+    return centres, units, units[:, None, None] * shapes, jnp.ones_like(units[0])
 
 
 def _oriented(
@@ -143,17 +145,18 @@ def _oriented(
     units: Float[Array, " n"],
     centres: Float[Array, "n dims"],
     converged: Bool[Array, ""],
+    unit: Scalar,
 ) -> Registration:
-    """Rotates all together, so that the first has its original orientation."""
+    """Rotates all together, so that the first has its original orientation, and restores units."""
     first = end.rotations[0]
     rotations = product(first.T[None], end.rotations)
     scales = units * end.factors
     shifts = -scales[:, None] * einsum("nde,ne->nd", rotations, centres)
     return Registration(
-        registered=product(end.registered, first[None]),
-        consensus=product(end.mean, first),
+        registered=unit * product(end.registered, first[None]),
+        consensus=unit * product(end.mean, first),
         similarities=jax.vmap(Similarity)(scales, rotations, shifts),
-        sums_of_squares=end.sums_of_squares,
+        sums_of_squares=unit**2 * end.sums_of_squares,
         iterations=end.iterations,
         converged=converged,
     )
@@ -185,7 +188,7 @@ def _register(
     """`generalised_procrustes` with checked arguments."""
     n, _, dims = configurations.shape
     dtype, weights = configurations.dtype, landmark_weights(weight, configurations[0])
-    centres, units, shapes = _standardised(configurations, weight, scaling)
+    centres, units, shapes, unit = _standardised(configurations, weight, scaling)
     each = None if sample_weight is None else sample_weight.astype(dtype)
     # The weight of each square.
     counts = (
@@ -226,4 +229,4 @@ def _register(
         iterations=jnp.zeros((), dtype=jnp.int32),
     )
     end = jax.lax.while_loop(unconverged, step, varying_like(start, total, each))
-    return _oriented(end, units, centres, end.decrease <= tolerance * total)
+    return _oriented(end, units, centres, end.decrease <= tolerance * total, unit)

@@ -92,8 +92,22 @@ def centroid_size(configuration: Landmarks, *, weight: LandmarkWeights | None = 
     """
     weights = landmark_weights(weight, configuration)
     centred = configuration - centroid(configuration, weight=weight)[None]
-    square = jnp.sum(weights[:, None] * centred**2)
-    return jnp.where(square == 0.0, 0.0, jnp.sqrt(jnp.where(square == 0.0, 1.0, square)))
+    unit = unit_of(centred)
+    square = jnp.sum(weights[:, None] * (centred / unit) ** 2)
+    return unit * jnp.where(square == 0.0, 0.0, jnp.sqrt(jnp.where(square == 0.0, 1.0, square)))
+
+
+def unit_of(coordinates: Float[Array, "*shape"]) -> Scalar:
+    """A power of two, division by which is exact and keeps squares in the range of the dtype.
+
+    Args:
+        coordinates: Any numbers.
+
+    Returns:
+        About the largest magnitude, without a derivative; 1 if all are zero.
+    """
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(coordinates)))
+    return jnp.ldexp(jnp.ones_like(largest), jnp.frexp(largest)[1])
 
 
 def procrustes(
@@ -136,9 +150,8 @@ def procrustes(
     from_centre, to_centre = centroid(moving, weight=weight), centroid(target, weight=weight)
     source, goal = moving - from_centre[None], target - to_centre[None]
     # In units of the source's extent; its square, and the square of that in the gradient, would
-    # leave the dtype's range. Division by a power of two is exact.
-    _, exponent = jnp.frexp(jax.lax.stop_gradient(jnp.max(jnp.abs(source))))
-    unit = jnp.ldexp(jnp.ones_like(source[0, 0]), exponent)
+    # leave the dtype's range.
+    unit = unit_of(source)
     source, goal = source / unit, goal / unit
     cross = product((weights[:, None] * goal).T, source)
     rotation = best_rotation(cross, reflection)

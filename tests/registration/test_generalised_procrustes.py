@@ -85,6 +85,18 @@ def test_registration_is_that_of_plain_alternation(scaling: bool) -> None:
     np.testing.assert_allclose(sizes, np.ones(8) if scaling else before, rtol=1e-12)
 
 
+@pytest.mark.parametrize("scaling", [False, True])
+def test_units_do_not_matter_in_single_precision(scaling: bool) -> None:
+    shapes = like(5)
+    expected = register(shapes, scaling=scaling)
+    for exponent in (-80, 80):
+        result = register(np.ldexp(shapes, exponent), scaling=scaling)
+        back = 0 if scaling else -exponent
+        registered = np.ldexp(np.asarray(result.registered, np.float64), back)
+        np.testing.assert_allclose(registered, expected.registered, atol=1e-5)
+        assert int(result.iterations) == int(expected.iterations)
+
+
 @pytest.mark.parametrize("settings", [{}, {"rescale": True}, {"scaling": False}])
 def test_whole_weights_are_repetitions(settings: dict) -> None:
     shapes, counts = like(7, dims=3, seed=5), np.array([2, 1, 0, 3, 1, 1, 2])
