@@ -217,8 +217,13 @@ def _method_in(arguments: list[str], source: Sequence[str], default: str) -> str
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--method", nargs="?")
     method = parser.parse_known_args(arguments)[0].method
-    if method is None and {"-h", "--help"} & {*arguments}:
-        return None
+    if {"-h", "--help"} & {*arguments}:
+        if method is None:
+            return None
+        if method not in cli_options.method_options():
+            # The parser would print the help of another.
+            known = ", ".join(cli_options.method_options())
+            raise ValueError(f"there is no method {method!r}; choose one of {known}")
     if of_table := [m for m in _methods_of_table(source) if method in (None, m.analogue)]:
         return of_table[0].name
     # What is no method at all, tyro refuses.
@@ -252,7 +257,7 @@ def condense(box: str) -> str:
         # Help texts are indented by eight.
         lines = [x for x in section.splitlines() if x.strip() and not x.startswith(" " * 8)]
         prose = " ".join(line for line in lines if not line.startswith(" ")).rstrip(".")
-        listed = ", ".join(line.strip() for line in lines if line.startswith(" "))
+        listed = ", ".join(line.strip().rstrip(",") for line in lines if line.startswith(" "))
         if lines and not lines[0].startswith(("For full help", "Argument help")):
             joined.append(f"{prose} {listed}".strip())
     return "; ".join(joined) or " ".join(box.split())

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from diffclust.cli import runs
+from diffclust.cli import runs, summary
 from diffclust.cli.options import Export, What
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
@@ -38,14 +38,17 @@ class _Export:
 
     def samples(self) -> str:
         """The number of samples, in words."""
-        return f"{len(self.run.indices)} {self.noun}"
+        return summary.plural(len(self.run.indices), self._singular)
 
     @property
     def noun(self) -> str:
         """The word for a sample, in the plural."""
+        return plural(self._singular)
+
+    @property
+    def _singular(self) -> str:
         is_sound = self.run.summary["source"].get("rate") is not None
-        method = METHODS[self.run.summary["method"]]
-        return plural("recording" if is_sound else method.words.noun)
+        return "recording" if is_sound else METHODS[self.run.summary["method"]].words.noun
 
     def folder(self, cluster: int) -> Path:
         """The folder of a cluster, or a file's path without its ending."""
@@ -342,7 +345,7 @@ def _prototypes(job: _Export) -> str:
         for cluster, prototype in enumerate(result.prototypes):
             picture = as_picture(displayable(prototype, own_range=True))
             picture.save(f"{job.folder(cluster)}.png")
-    return f"{count} {'prototype' if count == 1 else 'prototypes'}"
+    return summary.plural(count, "prototype")
 
 
 def _folders(job: _Export) -> str:

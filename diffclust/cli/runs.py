@@ -140,7 +140,12 @@ def new_run(
         A context, which gives the folder to write into.
     """
     kind = "run" if command is None else f"run of 'diffclust {command}'"
-    is_one = functools.partial(is_run, command=command)
+
+    def is_one(folder: Path) -> bool:
+        # A sweep, which holds a run and may have taken days, is replaced by another sweep alone.
+        is_sweep = summary_of(folder).get("command") == "sweep"
+        return is_run(folder, command) and is_sweep == (command == "sweep")
+
     refuse_patterns(out)
     return new_folder(out, kind, is_one, inputs, overwrite=overwrite)
 
@@ -357,8 +362,12 @@ def refuse_sweep(path: str) -> None:
     Raises:
         ValueError: If a sweep wrote it.
     """
-    if summary_of(Path(path)).get("command") == "sweep":
-        raise ValueError(f"{path!r} holds a sweep; give its run, {str(Path(path) / 'chosen')!r}")
+    summary = summary_of(Path(path))
+    if summary.get("command") == "sweep":
+        remedy = f"give its run, {str(Path(path) / 'chosen')!r}"
+        if summary.get("chosen") is None:
+            remedy = "it had no clear choice, so fit the one you choose with 'diffclust fit'"
+        raise ValueError(f"{path!r} holds a sweep; {remedy}")
 
 
 def read_run(path: str) -> SavedRun:

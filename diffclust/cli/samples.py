@@ -39,7 +39,7 @@ from diffclust.data import (
 )
 from diffclust.data.dataset import encode_labels
 from diffclust.data.folder import load_pictures
-from diffclust.data.source import DRAWN_SETS, is_name, is_picture
+from diffclust.data.source import DRAWN_SETS, holds_recordings, is_name, is_picture
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.image_source import Images, ImageSource, checksum
 from diffclust.masks import mask_size, mask_weights
@@ -342,11 +342,19 @@ def as_fitted(options: Predict) -> Predict:
 
     Returns:
         The same with the settings of the fit.
+
+    Raises:
+        ValueError: If recordings were fitted, and the source is a folder without any.
     """
     known = summary_of(Path(options.model)).get("source", {})
     flags = ("pad", *OF_TPS) if _is_tps(options.source) else ("pad",)
     wanted = {name: getattr(options, name) or known.get(name, False) for name in flags}
     if os.path.isdir(options.source):
+        if known.get("rate") is not None and not holds_recordings(Path(options.source)):
+            raise ValueError(
+                f"{options.model!r} was fitted to recordings, and {options.source!r} holds none; "
+                "give a folder of recordings"
+            )
         wanted |= {
             name: known.get(name) for name in OF_RECORDINGS if getattr(options, name) is None
         }
@@ -408,26 +416,35 @@ def without_blank(model: AbstractModel, dataset: Dataset) -> Dataset:
 
     Returns:
         The others.
+
+    Raises:
+        ValueError: If there are none.
     """
     blank, indices = _without_figures(model, dataset.images), dataset.indices
     if not blank.size:
         return dataset
+    if len(blank) == len(dataset):
+        raise ValueError(
+            f"all {len(dataset)} images that can be read are blank, so --skip-bad leaves none"
+        )
     names = dataset.paths or [f"image {index}" for index in indices]
     skipped = (*dataset.skipped, *(names[i] for i in blank))
     kept = dataset.take(np.delete(np.arange(len(dataset)), blank))
     return dataclasses.replace(kept, skipped=skipped)
 
 
-def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = False) -> None:
+def check_samples(
+    model: AbstractModel, dataset: Collection, *, fitted: bool = False, warn: bool = True
+) -> None:
     """Refuses samples that the model cannot cluster.
 
     The message names blank images by their files or indices, and shapes on a line by their names.
-    Blank images that the model can cluster are named on stderr.
 
     Args:
         model: The model.
         dataset: The samples.
         fitted: Whether clusters are there already, so that there may be fewer samples.
+        warn: Whether blank images that the model can cluster are named on stderr.
 
     Raises:
         ValueError: With what is wrong.
@@ -467,7 +484,7 @@ def check_samples(model: AbstractModel, dataset: Collection, *, fitted: bool = F
             f"{_validation.some(dataset.indices[blank])}; remove them, as they are like no others "
             "and may take a cluster of their own"
         )
-    if blank.size:
+    if blank.size and warn:
         print(f"warning: {message}", file=sys.stderr, flush=True)
 
 

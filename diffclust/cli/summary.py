@@ -52,7 +52,8 @@ def console() -> Any:
     from rich.console import Console
 
     # A file is as wide as it need be, and a terminal that is too narrow folds what it cannot hold.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None where it is closed
+    return Console(highlight=False, width=None if is_terminal else _WIDE)
 
 
 def text_table(columns: Mapping[str, Iterable[str]], *, left: int = 0) -> Any:

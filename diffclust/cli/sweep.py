@@ -170,7 +170,7 @@ def _check(
 ) -> None:
     """Refuses what the largest fits cannot cluster, before hours are spent on the small ones."""
     for model in models:
-        check_samples(model, dataset)
+        check_samples(model, dataset, warn=False)  # who loaded them was warned
     if (weight := arguments.get("sample_weight")) is not None:
         positive = f"{plural(dataset.noun)} of positive weight"
         cluster_count(models[-1].num_clusters, int(np.count_nonzero(weight)), positive)

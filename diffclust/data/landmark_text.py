@@ -111,7 +111,11 @@ def _header(cells: list[str], path: Path) -> list[str]:
     header = [cell.lower() if cell.lower() in (*needed, "z") else cell for cell in cells]
     if not set(needed) <= set(header):
         has_numbers = any(cell[:1].isdecimal() or cell[:1] in ("+", "-", ".") for cell in cells)
-        mend = "put it above the rows" if has_numbers else "name them so, in one row a landmark"
+        mend = (
+            "put it above the rows"
+            if has_numbers
+            else "name them so, in one row a landmark; a table of series has no header"
+        )
         raise DataError(
             f"{str(path)!r} must begin with a header that names the columns shape, landmark, x and "
             f"y (and z): got {some(map(repr, cells))}; {mend}."

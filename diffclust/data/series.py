@@ -97,7 +97,16 @@ def _read_csv(path: Path) -> tuple[Any, None]:
         while len(cells) > 1 and not cells[-1]:
             cells.pop()
         where = f"of line {line} of {str(path)!r}"
-        values = [as_number(cell, f"value {i + 1} {where}") for i, cell in enumerate(cells)]
+        try:
+            values = [as_number(cell, f"value {i + 1} {where}") for i, cell in enumerate(cells)]
+        except DataError as error:
+            if series or not all(cell[:1].isalpha() for cell in cells if cell):
+                raise
+            names = _validation.some(map(repr, cells))
+            raise DataError(
+                f"{str(path)!r} begins with a header ({names}), which a table of series does not "
+                "have; remove it."
+            ) from error
         series.append(np.asarray(values))
     _refuse_numbered(series, path)
     return series, None

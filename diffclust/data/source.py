@@ -58,7 +58,7 @@ def load(
     options = LoadOptions(**settings)
     name = source if isinstance(source, str) else ""
     is_folder = not is_name(name) and _is_folder(source)
-    if is_folder and _holds_recordings(Path(source)):
+    if is_folder and holds_recordings(Path(source)):
         return load_recordings(source, rate=rate, seconds=seconds, **settings)
     for given, value in (("rate", rate), ("seconds", seconds)):
         if value is not None:
@@ -98,8 +98,18 @@ def _is_folder(source: str | Path) -> bool:
         ) from error
 
 
-def _holds_recordings(path: Path) -> bool:
-    """Whether a folder holds recordings, and no pictures."""
+def holds_recordings(path: Path) -> bool:
+    """Whether a folder holds recordings, and no pictures.
+
+    Args:
+        path: The folder.
+
+    Returns:
+        True for recordings, False for pictures, and where there is neither.
+
+    Raises:
+        DataError: If it holds both.
+    """
     has_pictures, has_recordings = kinds_in(
         path, (*FORMATS, *OTHER_SUFFIXES), (*audio.FORMATS, *audio.OTHER_SUFFIXES)
     )

@@ -129,11 +129,15 @@ def test_settings(capsys: pytest.CaptureFixture[str], options: list[str], messag
         (["fit", "good.npy"], "-k K"),
         (["demo", "--seed", "x"], "'x'"),
         (["demo", "--seed", "-5"], "--seed must be between"),
+        (["fit", "--method", "magic", "--help"], "no method 'magic'; choose one of kmeans, "),
+        (["export", "run", "--out", "a.csv"], "registration,prototypes,"),
     ],
     ids=str,
 )
 def test_arguments(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
-    assert message in refuse(capsys, *arguments)
+    error = refuse(capsys, *arguments)
+    assert message in error
+    assert ",," not in error  # where a list is broken into lines
 
 
 def no_numbers() -> None:
@@ -323,6 +327,12 @@ def test_sources(
     assert not [message for message in messages if message not in error], error
 
 
+def test_nothing_is_left_without_what_is_blank(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("blank.npy", np.zeros((4, 8, 8), np.uint8))
+    error = refuse(capsys, *fit("blank.npy", "--skip-bad"))
+    assert "all 4 images that can be read are blank, so --skip-bad leaves none" in error
+
+
 def test_indices_are_the_sources_under_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("blank.npy", np.zeros((50, 8, 8), np.uint8))
     error = refuse(capsys, *fit("blank.npy", "--method", "di-kmeans", "--limit", "2"))
@@ -342,6 +352,15 @@ def test_out_that_holds_another_run(capsys: pytest.CaptureFixture[str]) -> None:
     error = refuse(capsys, *fit("nowhere"))
     assert "'out' holds another run" in error
     assert "--overwrite" in error
+
+
+def test_a_sweep_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run_in("out", method="kmeans", command="sweep", chosen="3")
+    assert "never replaced" in refuse(capsys, *fit("good.npy", "--overwrite"))
+    export = ("export", "out", "--what", "prototypes", "--out", "exported")
+    assert "give its run, 'out/chosen'" in refuse(capsys, *export)
+    run_in("unclear", method="kmeans", command="sweep", chosen=None)
+    assert "it had no clear choice" in refuse(capsys, "export", "unclear", *export[2:])
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"weather": "fine"}'])
@@ -400,6 +419,16 @@ def test_models(capsys: pytest.CaptureFixture[str], fitted: Result) -> None:
     assert "is damaged" in predict("model")
     description.write_text(text.replace('"format": 2', '"format": 99'), "utf-8")
     assert "install a newer one" in predict("model")
+
+
+def test_a_model_of_recordings_is_given_no_pictures(
+    capsys: pytest.CaptureFixture[str], fitted: Result
+) -> None:
+    diffclust.save("model", fitted)
+    Path("model/summary.json").write_text('{"method": "kmeans", "source": {"rate": 8000}}')
+    photos()
+    error = refuse(capsys, "predict", "model", "photos", "--out", "out")
+    assert "'model' was fitted to recordings, and 'photos' holds none" in error
 
 
 @pytest.mark.slow

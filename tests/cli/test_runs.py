@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import jax
@@ -631,6 +632,17 @@ def test_a_sweep_of_too_few_weights_leaves_nothing(run: Run) -> None:
     assert "images of positive weight is 2" in refused(run, *given, "--dry-run")
     given = ("fit", "images.npz", "-k", "2", *QUICK, "--weights", "none.npy", "--dry-run")
     assert "none.npy" in refused(run, *given)
+
+
+def test_a_closed_standard_output_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    console().print("nobody reads this")
+
+
+def test_a_sweep_warns_of_blank_images_once(run: Run) -> None:
+    np.save("blank.npy", np.stack([np.zeros((8, 8)), *patterns(5)]))
+    status, _, err = run("sweep", "blank.npy", "-k", "1-2", *QUICK, "--dry-run")
+    assert (status, err.count("1 of 6 images are blank")) == (0, 1)
 
 
 def test_a_table_in_a_file_loses_nothing(capsys: pytest.CaptureFixture) -> None:

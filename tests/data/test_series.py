@@ -138,6 +138,9 @@ def test_tables_from_spreadsheets(tmp_path: Path) -> None:
         file.write_text(f"{text}\n4,5,6\n")
         with pytest.raises(DataError, match=f"must be a number: got .*{hint}"):
             load_series(file)
+    file.write_text(",t0,t1\n0,4,5\n")
+    with pytest.raises(DataError, match="begins with a header .'', 't0', 't1'.*; remove it"):
+        load_series(file)
     # As pandas writes them: with row names, or with a header alone, which may be a series.
     file.write_text(",0,1,2\n0,4,5,6\n1,7,8,8\n")
     with pytest.raises(DataError, match="counts 0, 1, 2, .* as a header does; write .*index=False"):
