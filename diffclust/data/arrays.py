@@ -21,6 +21,9 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in grey (ITU-R BT.601)."""
 
 _FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}
+_MOST_PIXELS = 89_478_485
+"""Of an image after resizing; Pillow takes pictures of more for decompression bombs."""
+
 _ROUNDING = 1e-5
 """How far outside [0, 1] counts as rounding, such as resizing leaves, and is clipped."""
 
@@ -145,7 +148,7 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
         Height and width, or None.
 
     Raises:
-        DataError: If a side is not at least 1 pixel.
+        DataError: If a side is not at least 1 pixel, or there are more than 89 million pixels.
     """
     if size is None:
         return None
@@ -154,6 +157,12 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
         raise DataError(
             f"size must be at least 1 pixel each way: got {height}x{width}; "
             f"give one number, or height and width, such as 28 or 28x32."
+        )
+    if height * width > _MOST_PIXELS:
+        # Refused here: one image, which is resized before memory is looked at, could take all.
+        raise DataError(
+            f"size must be at most {_MOST_PIXELS:,} pixels in all: got {height}x{width}; "
+            f"give a smaller one, such as 28 or 28x32."
         )
     sides = int(height), int(width)
     return PaddedSize(*sides) if isinstance(size, PaddedSize) else sides

@@ -94,6 +94,7 @@ def fit(source: str, *options: str) -> list[str]:
         (["--limit", "1"], "images is 1, too few for 2 clusters"),
         (["--seed", "-1"], "--seed must be between 0 and"),
         (["--size", "0"], "size must be at least 1 pixel"),
+        (["--size", "999999"], "size must be at most 89,478,485 pixels in all: got 999999x999999"),
         (["--size", "big"], "--size must be like 28 or 28x32"),
         (["--split", "test"], "has no split 'test'"),
         (["--chunk-size", "0"], "chunk_size must be at least 1, not 0"),
