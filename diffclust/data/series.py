@@ -105,7 +105,7 @@ def _read_csv(path: Path) -> tuple[Any, None]:
             names = _validation.some(map(repr, cells))
             raise DataError(
                 f"{str(path)!r} begins with a header ({names}), which a table of series does not "
-                "have; remove it."
+                "have; remove it, or give a table of landmarks to a method of shapes."
             ) from error
         series.append(np.asarray(values))
     _refuse_numbered(series, path)

@@ -155,7 +155,8 @@ def confusion_table(result: Result, dataset: Collection) -> str:
         dataset: The data it was fitted to.
 
     Returns:
-        HTML; nothing without labels, or with more classes or clusters than a table can show.
+        HTML; nothing without labels, and one sentence where there are more classes or clusters
+        than a table can show.
     """
     if dataset.labels is None:
         return ""
@@ -163,7 +164,10 @@ def confusion_table(result: Result, dataset: Collection) -> str:
     labels, assignments = dataset.labels[own], result.assignments[own]
     classes, clusters = np.unique(labels).tolist(), result.model.num_clusters
     if len(classes) > _MOST_ROWS or clusters > _MOST_COLUMNS:
-        return ""
+        return (
+            f'<p class="note">A table is shown of at most {_MOST_ROWS} classes and '
+            f"{_MOST_COLUMNS} clusters; there are {len(classes)} and {clusters}.</p>"
+        )
     table = np.zeros((len(classes), clusters), int)
     np.add.at(table, (np.searchsorted(classes, labels), assignments), 1)
     matched = metrics.best_mapping(labels, assignments)

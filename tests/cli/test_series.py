@@ -133,7 +133,7 @@ def test_tables_of_unequal_lengths(run: Run) -> None:
         ("gone.npz", [], "'gone.npz' is no file of .npz, .csv, .ts"),
         ("images.npz", [], "has no key 'series'"),
         ("short.csv", [], "holds fewer than two values at index 1"),
-        ("table.csv", [], "value 1 of line 1 of 'table.csv' must be a number: got 'shape'"),
+        ("table.csv", [], "'table.csv' begins with a header ('shape', "),
     ],
 )
 def test_errors_are_one_line(run: Run, source: str, options: list[str], message: str) -> None:

@@ -628,7 +628,7 @@ def test_a_film_is_no_larger_than_a_picture_may_be(
     assert film_section(result, Recorded(count)) == ""
 
 
-def test_matches_count_what_the_fit_counts() -> None:
+def test_matches_count_what_the_fit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.zeros((8, 3, 3, 1), np.float32)
     images[4:] = 1.0
     images[:, 0, 0, 0] = np.linspace(0.1, 0.2, 8)
@@ -641,4 +641,8 @@ def test_matches_count_what_the_fit_counts() -> None:
     assert "6 of 6\N{NO-BREAK SPACE}images" in sections.confusion_table(weighed, dataset)
     assert "6 of 8\N{NO-BREAK SPACE}images" in sections.confusion_table(
         model.fit(images, key=key), dataset
+    )
+    monkeypatch.setattr(sections, "_MOST_COLUMNS", 1)
+    assert "at most 40 classes and 1 clusters; there are 2 and 2." in sections.confusion_table(
+        weighed, dataset
     )
