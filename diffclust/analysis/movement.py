@@ -273,7 +273,8 @@ def _pixels(number: float) -> str:
 
 def _two_digits(number: float) -> str:
     """A number with two significant digits: `0.34`, `3.4`, `340`."""
-    return f"{float(f'{number:.2g}'):g}"
+    shown = float(f"{number:.2g}")
+    return f"{shown:.0f}" if abs(shown) >= 100 else f"{shown:g}"
 
 
 def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -> list[str]:

@@ -210,6 +210,8 @@ class _SharedImages(FolderImages):
 
 def _keep_stdout() -> None:
     """Keeps the standard output for this command: gloo writes there which processes it has met."""
+    if sys.stdout is None:
+        return  # it is closed
     sys.stdout.flush()
     own = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -239,8 +241,9 @@ def leave(error: BaseException, message: str | None, status: int) -> None:
     elif number == 0 or not isinstance(error, processes.ProcessError):
         where = f"process {number}: " if number else ""
         print(f"error: {where}{' '.join(message.split())}", file=sys.stderr, flush=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None where it is closed
+            stream.flush()
     if number == 0:
         time.sleep(_EXIT_DELAY)
     os._exit(status)

@@ -98,7 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and status != 2:
         # XLA's threads may still be compiling, and crash a process that ends as usual.
         with contextlib.suppress(OSError):
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None where it is closed
+                sys.stdout.flush()
         os._exit(status)
     return status
 

@@ -140,13 +140,11 @@ def new_run(
         A context, which gives the folder to write into.
     """
     kind = "run" if command is None else f"run of 'diffclust {command}'"
-
-    def is_one(folder: Path) -> bool:
-        # A sweep, which holds a run and may have taken days, is replaced by another sweep alone.
-        is_sweep = summary_of(folder).get("command") == "sweep"
-        return is_run(folder, command) and is_sweep == (command == "sweep")
-
+    is_one = functools.partial(is_run, command=command)
     refuse_patterns(out)
+    if command != "sweep" and summary_of(Path(out)).get("command") == "sweep":
+        # It holds a run, and may have taken days.
+        raise ValueError(f"{out!r} holds a sweep, which only a sweep replaces; give a new folder")
     return new_folder(out, kind, is_one, inputs, overwrite=overwrite)
 
 

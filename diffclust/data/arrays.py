@@ -158,13 +158,13 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
             f"size must be at least 1 pixel each way: got {height}x{width}; "
             f"give one number, or height and width, such as 28 or 28x32."
         )
-    if height * width > _MOST_PIXELS:
+    sides = int(height), int(width)
+    if sides[0] * sides[1] > _MOST_PIXELS:
         # Refused here: one image, which is resized before memory is looked at, could take all.
         raise DataError(
             f"size must be at most {_MOST_PIXELS:,} pixels in all: got {height}x{width}; "
             f"give a smaller one, such as 28 or 28x32."
         )
-    sides = int(height), int(width)
     return PaddedSize(*sides) if isinstance(size, PaddedSize) else sides
 
 

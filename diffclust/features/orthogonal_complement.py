@@ -339,7 +339,7 @@ def _directions(
 def _check_range(squares: np.ndarray, dtype: Any) -> None:
     if not np.abs(squares).max() <= np.finfo(dtype).max:
         raise ValueError(
-            f"the squares of the features leave the range of {np.dtype(dtype)}; divide the "
+            f"the squares of the features exceed the range of {np.dtype(dtype)}; divide the "
             "features by a common number"
         )
 

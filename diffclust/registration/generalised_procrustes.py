@@ -156,7 +156,7 @@ def _oriented(
         registered=unit * product(end.registered, first[None]),
         consensus=unit * product(end.mean, first),
         similarities=jax.vmap(Similarity)(scales, rotations, shifts),
-        sums_of_squares=unit**2 * end.sums_of_squares,
+        sums_of_squares=unit * (unit * end.sums_of_squares),
         iterations=end.iterations,
         converged=converged,
     )

@@ -107,7 +107,9 @@ def unit_of(coordinates: Float[Array, "*shape"]) -> Scalar:
         About the largest magnitude, without a derivative; 1 if all are zero.
     """
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(coordinates)))
-    return jnp.ldexp(jnp.ones_like(largest), jnp.frexp(largest)[1])
+    # The reciprocal of a larger one, by which XLA multiplies, would be flushed to zero.
+    exponent = jnp.minimum(jnp.frexp(largest)[1], jnp.finfo(largest.dtype).maxexp - 2)
+    return jnp.ldexp(jnp.ones_like(largest), exponent)
 
 
 def procrustes(

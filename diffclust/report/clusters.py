@@ -267,7 +267,7 @@ def _all_members(gallery: Gallery, view: ClusterView) -> str:
     which = f"all {size}" if shown == view.size else f"{integer(shown)} of {size}"
     return (
         f'<div class="group everyone" data-cluster="{view.index}" data-shown="{shown}" '
-        f'data-step="{gallery.members.step}" hidden>'
+        f'data-step="{gallery.members.step}" data-nearest="{gallery.words.nearest} first" hidden>'
         f'<div class="bar"><button type="button">Show {which}</button><span class="soft">'
         f"{gallery.words.nearest} first</span></div></div>"
     )

@@ -42,7 +42,7 @@ function compare(a, b, key, sign) {
 function sortMembers(box) {
   const list = box.querySelector(".samples");
   if (list === null) return;
-  const [heading, compared] = orders[order] ?? ["Nearest first", nearest];
+  const [heading, compared] = orders[order] ?? [box.dataset.nearest, nearest];
   const where = +box.dataset.shown > +box.dataset.step && order in orders ? ", on each page" : "";
   box.className = `group everyone by-${order}`;
   box.querySelector(".soft").textContent = heading[0].toLowerCase() + heading.slice(1) + where;

@@ -417,11 +417,14 @@ def table(rows):
     means = {}
     for row in rows:
         for remedy, result in row["remedies"].items():
-            place = means.setdefault(f"{row['method']} | {row['set']} | {remedy}", [])
-            place.append(result)
+            draws = means.setdefault(f"{row['method']} | {row['set']} | {remedy}", {})
+            draws.setdefault(row["draw"], result)
     return {
-        place: {name: round(float(np.mean([r[name] for r in runs])), 4) for name in runs[0]}
-        for place, runs in means.items()
+        place: {
+            name: round(float(np.mean([found[name] for found in draws.values()])), 4)
+            for name in next(iter(draws.values()))
+        }
+        for place, draws in means.items()
     }
 
 

@@ -357,7 +357,7 @@ def test_out_that_holds_another_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_sweep_is_no_run(capsys: pytest.CaptureFixture[str]) -> None:
     run_in("out", method="kmeans", command="sweep", chosen="3")
-    assert "never replaced" in refuse(capsys, *fit("good.npy", "--overwrite"))
+    assert "only a sweep replaces" in refuse(capsys, *fit("good.npy", "--overwrite"))
     export = ("export", "out", "--what", "prototypes", "--out", "exported")
     assert "give its run, 'out/chosen'" in refuse(capsys, *export)
     run_in("unclear", method="kmeans", command="sweep", chosen=None)

@@ -237,6 +237,10 @@ def test_centroid_size_is_its_definition() -> None:
     expected = np.sqrt(np.sum(weight[:, None] * (points - middle) ** 2))
     assert weighted == pytest.approx(expected, rel=1e-12)
     np.testing.assert_array_equal(slope, np.zeros((3, 2)))
+    for power in (-140, 0, 126):  # the range of single precision
+        side = np.ldexp(np.float32(1.0), power)
+        found = centroid_size(jnp.asarray([[side, 0.0], [-side, 0.0]]))
+        assert float(found) == pytest.approx(np.sqrt(2) * float(side), rel=1e-6)
 
 
 def test_bad_input_is_refused() -> None:
