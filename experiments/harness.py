@@ -53,7 +53,12 @@ def datasets(
             yield name, named(name), 10
         return
     data = loaded(args, args.split, args.limit)
-    yield Path(args.source).name, data, args.k or len(np.unique(data.labels))
+    yield source_name(args), data, args.k or len(np.unique(data.labels))
+
+
+def source_name(args: argparse.Namespace) -> str:
+    """What results call the source: many folders are called "test", so with the folder of it."""
+    return "/".join(Path(args.source).parts[-2:])
 
 
 SCORED: dict[str, dict[str, Any]] = {

@@ -14,7 +14,6 @@ again; `--table` only prints its means. Labels score, and nothing else.
 
 import datetime
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -34,6 +33,7 @@ from experiments.harness import (
     kept_runs,
     loaded,
     peak_memory_mb,
+    source_name,
 )
 from experiments.registration.development import SETS as MADE
 
@@ -104,9 +104,7 @@ def source_named(args):
     """What the results call the source, by all that says which images and how many clusters."""
     words = {"split": args.split, "size": args.size, "k": args.k, "limit": args.limit}
     given = [f"{word}={value}" for word, value in words.items() if value not in (None, "all")]
-    # Many folders are called "test".
-    name = "/".join(Path(args.source).parts[-2:])
-    return " ".join([name, *given, *(["pad"] * args.pad)])
+    return " ".join([source_name(args), *given, *(["pad"] * args.pad)])
 
 
 def table(rows):

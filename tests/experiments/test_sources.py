@@ -100,7 +100,8 @@ def test_a_source_of_every_form(form: str, tmp_path: Path, monkeypatch: pytest.M
     args = argparse.Namespace(
         source=FORMS[form](tmp_path), split=split, limit=None, size=None, pad=False, k=None
     )
-    [(_, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
+    [(name, data, k)] = harness.datasets(args, lambda name: pytest.fail(name), ["mnist"])
+    assert name == "/".join(args.source.split("/")[-2:])
     assert data.images.shape == (30, 14, 14, 1)
     assert k == len(np.unique(data.labels)) == 3
     args.k, args.size, args.limit, args.pad = 5, 7, 20, True
