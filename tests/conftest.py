@@ -49,6 +49,9 @@ hypothesis.settings.register_profile(
     max_examples=20,
 )
 hypothesis.settings.load_profile("diffclust")
+# It draws numbers of the package's files as well, of those that a worker has imported so far: the
+# order of the tests would decide their examples.
+vars(hypothesis.internal.conjecture.providers)["is_local_module_file"] = lambda _: False
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what is put into the background; tests of Ctrl-C would wait for nothing.
