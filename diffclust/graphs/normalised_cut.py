@@ -38,10 +38,9 @@ def normalised_cut(
     _validation.within(assignments, graph.shape[0], clusters, "assignments", "sample")
     volume = np.bincount(assignments, degrees(graph), minlength=clusters)
     edges = graph.tocoo()
-    inside = assignments[edges.row] == assignments[edges.col]
-    within = np.bincount(assignments[edges.row[inside]], edges.data[inside], minlength=clusters)
-    # Rounding may make it negative.
-    return max(0.0, float(np.sum(1.0 - within * safe_inverse(volume))))
+    leaves = assignments[edges.row] != assignments[edges.col]
+    cut = np.bincount(assignments[edges.row[leaves]], edges.data[leaves], minlength=clusters)
+    return float(np.sum(np.where(volume > 0, cut * safe_inverse(volume), 1.0)))
 
 
 _MOST_PASSES = 100

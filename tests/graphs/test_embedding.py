@@ -277,6 +277,8 @@ def test_normalised_cut_is_the_formula(key) -> None:
     np.testing.assert_allclose(
         normalised_cut(graph, labels, num_clusters=5), expected + 2, rtol=1e-10
     )
+    parted = scipy.sparse.csr_array(dense * (labels[:, None] == labels))
+    assert normalised_cut(parted, labels) == 0.0  # without rounding
 
 
 def test_relaxation_bounds_the_cut_from_below(key) -> None:
