@@ -23,10 +23,15 @@ def arguments(description: str, **extra: dict[str, Any]) -> argparse.Namespace:
         parser.add_argument("--" + name.replace("_", "-"), **options)
     args = parser.parse_args()
     sys.excepthook = _one_line_of_data
+    without = {}
     if extra.get("source") is SOURCE["source"] and args.source is None:
-        for name in (*SOURCE, *SCORED):
-            if getattr(args, name, None) != parser.get_default(name):
-                parser.error(f"--{name.replace('_', '-')} is for the data of --source; give both")
+        without |= dict.fromkeys((*SOURCE, *SCORED), "is for the data of --source; give both")
+    if getattr(args, "as_published", False):
+        ours = ("no_moves", "shortlist", "starts")
+        without |= dict.fromkeys(ours, "changes nothing of --as-published; give one of them")
+    for name, why in without.items():
+        if getattr(args, name, None) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')} {why}")
     return args
 
 

@@ -235,6 +235,7 @@ REFUSED = {
     "pssc_table5.run --split test": "--split is for the data of --source",
     "baselines.run --pad": "--pad is for the data of --source",
     "registration.run --size 20": "--size is for the data of --source",
+    "dti_table1.run --as-published --starts 4": "--starts changes nothing of --as-published",
     "dti_table1.run --sets nothing": "invalid choice: 'nothing'",
     "dti_table2.run --methods pssc": "invalid choice: 'pssc'",
     "dti_selection.run --set nothing": "invalid choice: 'nothing'",
