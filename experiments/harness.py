@@ -62,7 +62,7 @@ def datasets(
 
 
 def source_name(args: argparse.Namespace) -> str:
-    """What results call the source: many folders are called "test", so with the folder of it."""
+    """The source's name in results, with its folder, as many folders are called "test"."""
     return "/".join(Path(args.source).parts[-2:])
 
 
@@ -104,7 +104,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def _one_line_of_data(kind: type[BaseException], error: BaseException, *rest: Any) -> None:
-    """What becomes of errors that nothing catches: those of data are told in one line."""
+    """Prints an error of data in one line; leaves all others to Python."""
     from diffclust.data import DataError
 
     if issubclass(kind, DataError):

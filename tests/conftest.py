@@ -49,8 +49,8 @@ hypothesis.settings.register_profile(
     max_examples=20,
 )
 hypothesis.settings.load_profile("diffclust")
-# It draws numbers of the package's files as well, of those that a worker has imported so far: the
-# order of the tests would decide their examples.
+# Hypothesis also draws numbers that it finds in the package's files, as far as a worker has
+# imported them, so that examples would depend on the order of the tests.
 vars(hypothesis.internal.conjecture.providers)["is_local_module_file"] = lambda _: False
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

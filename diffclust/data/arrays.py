@@ -21,6 +21,7 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 """Weights of red, green and blue in grey (ITU-R BT.601)."""
 
 _FULL_SCALE = {"bool": 1, "uint8": 255, "uint16": 65535}
+
 _MOST_PIXELS = 89_478_485
 """Of an image after resizing; Pillow takes pictures of more for decompression bombs."""
 

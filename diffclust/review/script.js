@@ -439,7 +439,7 @@ const write = guarded(async (event) => {
   const format = event.target.value;
   event.target.value = "";
   if (format === "") return;
-  await edits; // so that it holds them
+  await edits; // so that it contains them
   say(`Writing ${format} …`);
   const { message } = await ask("export", { format });
   say(`Written: ${message}`);
