@@ -282,12 +282,17 @@ def _marked(choice: Choice, columns: Columns) -> Columns:
     return columns | {"": ["chosen" if trial is choice.chosen else "" for trial in choice.trials]}
 
 
+def _named(scores: Columns) -> Columns:
+    """The scores by the names that readers know."""
+    return {SCORES.get(name, name): texts for name, texts in scores.items()}
+
+
 def _print(options: Sweep, choice: Choice) -> None:
     screen = console()
     columns, scores = _columns(choice, "{:.6g}".format)
     hidden = {"loss", "seconds"} - {choice.measure}
     shown = {name: column for name, column in columns.items() if name not in hidden}
-    screen.print(text_table(_marked(choice, shown | scores)))
+    screen.print(text_table(_marked(choice, shown | _named(scores))))
     screen.print(choice.reason)
     if scores:
         screen.print("(the choice never saw the labels)")
@@ -309,7 +314,7 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     """
     by_clusters, chosen = choice.swept == "clusters", choice.chosen
     what = "numbers of clusters" if by_clusters else "landmark grids"
-    heading, link = "No clear choice", ""
+    heading, link = "The choice", ""
     if chosen is not None:
         named = f"{escape(chosen.name)} landmarks"
         heading = f"Chosen: {count(chosen.options.clusters, 'cluster') if by_clusters else named}"
@@ -322,14 +327,15 @@ def sweep_page(choice: Choice, dataset: Collection, options: Sweep) -> str:
     reason = f"<p>{escape(choice.reason)}</p>{link}"
     columns, scores = _columns(choice, functools.partial(number, digits=5), duration)
     shown = {{"seconds": "time"}.get(name, name): texts for name, texts in columns.items()}
-    named = {SCORES.get(name, name): texts for name, texts in scores.items()}
     notes = [_MEANINGS[name] for name in _MEANINGS if name in columns]
     notes += ["The choice never saw the labels."] if scores else []
     note = f'<p class="note">{" ".join(notes)}</p>' if notes else ""
     rows = _prototype_rows(choice)
     sections = [
         section("choice", heading, f'<div class="run"><div>{chart}</div><div>{reason}</div></div>'),
-        section("trials", "All that was tried", table(_marked(choice, shown | named)) + note),
+        section(
+            "trials", "All that was tried", table(_marked(choice, shown | _named(scores))) + note
+        ),
         *[section("prototypes", "Prototypes", f'<div class="starts">{rows}</div>')] * bool(rows),
     ]
     header = (

@@ -18,6 +18,10 @@ CURVES = ("refuse", "append")
 
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9_ ]*?)\s*=\s*(.*)")
 _COMMENT = ("#", '"', "'")
+_COORDINATE = re.compile(r"([xyz])[._ ]?(\d+)|(.+)[._ ]([xyz])", re.IGNORECASE)
+"""The column of a coordinate in a table with one row a shape, such as x1, 1.X and nose_x."""
+_NAMES = ("shape", "name", "id", "specimen", "")
+"""Columns that may name the shapes of such a table; that of the names of rows has no name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +45,11 @@ class StoredLandmarks:
 
 
 def read_csv(path: Path) -> StoredLandmarks:
-    """Read one row a landmark, under a header `shape, landmark, x, y`, perhaps `z` and more.
+    """Read one row a landmark, or one row a shape, under a header.
+
+    The header is `shape, landmark, x, y`, perhaps `z` and more; or names the coordinates of each
+    landmark, as `x1, y1, x2, y2`, `1.X, 1.Y` or `nose_x, nose_y`, perhaps after `shape`, `name`,
+    `id` or `specimen`. Without these, shapes have the numbers of their rows, from 0.
 
     Args:
         path: The file; commas, semicolons or tabs between the fields.
@@ -51,7 +59,7 @@ def read_csv(path: Path) -> StoredLandmarks:
         else by first appearance; further columns, of which each shape has one value.
 
     Raises:
-        DataError: If a column is missing, a row is of another length or doubled, a field is not a
+        DataError: If a column is missing, a row is of another length or repeated, a field is not a
             number, a shape lacks a landmark, or a further column varies within a shape.
     """
     # Coordinates and line of each landmark of each shape, and the further fields of each shape.
@@ -91,30 +99,63 @@ def read_csv(path: Path) -> StoredLandmarks:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line number of each row of a table, and its fields by column name."""
+    """Yields line number and fields, by column name, of each landmark in a table."""
     header: list[str] = []
-    for line, cells in table_rows(path):
+    coordinates: dict[str, dict[str, str]] = {}
+    for number, (line, cells) in enumerate(table_rows(path), start=-1):
         if not header:
-            header = _header(cells, path)
-        elif len(cells) == len(header):
-            yield line, dict(zip(header, cells, strict=True))
-        else:
+            coordinates = _coordinate_columns(cells, path)
+            header = _header(cells, path, is_wide=bool(coordinates))
+            continue
+        if len(cells) != len(header):
             raise DataError(
                 f"line {line} of {str(path)!r} has {len(cells)} fields, and the header "
                 f"{len(header)}; put quotes around a field that holds the delimiter."
             )
+        fields = dict(zip(header, cells, strict=True))
+        if not coordinates:
+            yield line, fields
+            continue
+        name = next((fields.pop(column) for column in _NAMES if column in fields), str(number))
+        points = [
+            {"shape": name, "landmark": mark, **{axis: fields.pop(own[axis]) for axis in own}}
+            for mark, own in coordinates.items()
+        ]
+        yield from ((line, fields | point) for point in points)
 
 
-def _header(cells: list[str], path: Path) -> list[str]:
+def _coordinate_columns(cells: list[str], path: Path) -> dict[str, dict[str, str]]:
+    """Columns by landmark and axis of a table with one row a shape; none of any other table."""
+    columns: dict[str, dict[str, str]] = {}
+    if "landmark" in map(str.lower, cells):
+        return columns
+    for cell in cells:
+        if match := _COORDINATE.fullmatch(cell):
+            axis, landmark = (match[1] or match[4]).lower(), match[2] or match[3]
+            columns.setdefault(landmark, {})[axis] = cell
+    axes = sorted({"x", "y"}.union(*columns.values()))
+    for landmark, own in columns.items():
+        if missing := [axis for axis in axes if axis not in own]:
+            raise DataError(
+                f"the header of {str(path)!r} has {some(map(repr, own.values()))} and no "
+                f"{missing[0]} of landmark {landmark!r}; give every landmark {' and '.join(axes)}, "
+                "or another name to what is no coordinate."
+            )
+    return columns
+
+
+def _header(cells: list[str], path: Path, *, is_wide: bool) -> list[str]:
     """Checks the names of columns, and puts those of shapes and coordinates in lower case."""
     needed = ("shape", "landmark", "x", "y")
-    header = [cell.lower() if cell.lower() in (*needed, "z") else cell for cell in cells]
-    if not set(needed) <= set(header):
+    known = _NAMES if is_wide else (*needed, "z")
+    header = [cell.lower() if cell.lower() in known else cell for cell in cells]
+    if not is_wide and not set(needed) <= set(header):
         has_numbers = any(cell[:1].isdecimal() or cell[:1] in ("+", "-", ".") for cell in cells)
         mend = (
             "put it above the rows"
             if has_numbers
-            else "name them so, in one row a landmark; a table of series has no header"
+            else "name them so, in one row a landmark, or name the columns x1, y1, x2, y2 and so "
+            "on, in one row a shape; a table of series has no header"
         )
         raise DataError(
             f"{str(path)!r} must begin with a header that names the columns shape, landmark, x and "

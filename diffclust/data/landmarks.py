@@ -35,8 +35,9 @@ def load_landmarks(
             `landmark_names`; arrays as long as it are kept as columns. A `.csv` with a header
             `shape, landmark, x, y`, perhaps `z`, and one row a landmark, where landmarks are
             ordered by number or else by first appearance; further columns are kept, with one value
-            a shape. Or a `.tps` of tpsDig and its kin, whose keys are kept as columns, and where
-            a landmark at -1 -1 is a missing one.
+            a shape. Or one with columns such as `x1, y1, x2, y2` or `nose_x, nose_y`, perhaps
+            `shape`, `name`, `id` or `specimen`, and one row a shape. Or a `.tps` of tpsDig and its
+            kin, whose keys are kept as columns, and where a landmark at -1 -1 is a missing one.
         labels: The column that holds the classes, or one class for each shape; by default the
             column `labels`, `label` or `y`, if there is one. Of a text file the classes are what
             it says, in the order of numbers where they are whole ones.

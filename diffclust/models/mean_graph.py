@@ -1,5 +1,6 @@
 """The normalised cut of the mean of several graphs, and its stability."""
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -70,7 +71,8 @@ def cut_mean_graph(
     Returns:
         The clustering, and its stability before single samples were moved: the mean adjusted Rand
         index between it and the clusterings of the graphs for each single distance; if there is
-        only one distance, of those for each number of neighbours.
+        only one distance, of those for each number of neighbours. It is 0 if all distances are,
+        and there is a warning.
     """
     graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)
@@ -83,8 +85,15 @@ def cut_mean_graph(
         refined = refined_cut(graph, points.assignments, num_clusters=num_clusters)
         points = points.reassigned(embedding.vectors, refined)
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
+    apart = any(near.distance.any() for near in neighbours)
+    if not apart:
+        warnings.warn(
+            "all samples are equal, or nothing of them is left to compare: there are no groups "
+            "among them, and the clusters are arbitrary",
+            stacklevel=2,
+        )
     if len(graphs) > 1:
-        figures["stability"] = cut.stability
+        figures["stability"] = cut.stability if apart else 0.0
     scales = [
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]

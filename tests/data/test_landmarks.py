@@ -112,6 +112,41 @@ def test_csv_is_ordered_by_number_or_by_first_appearance(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("header", "landmarks"),
+    [
+        ("Y1,X1,y_10,x_10,y.2,x.2", ("1", "2", "10")),
+        ("1.Y,1.X,10.Y,10.X,2.Y,2.X", ("1", "2", "10")),
+        ("nose_y,nose_x,left ear_y,left ear_x,tail y,tail x", ("nose", "left ear", "tail")),
+    ],
+)
+def test_csv_with_one_row_a_shape(tmp_path, header, landmarks):
+    points = shapes(3, 3)
+    rows = [",".join(map(str, point[:, ::-1].ravel())) for point in points]
+    expected = points[:, [0, 2, 1]] if landmarks[0] == "1" else points
+    plain = load_landmarks(write(tmp_path, "p.csv", "\n".join([header, *rows])))
+    assert (plain.names, plain.landmark_names) == (("0", "1", "2"), landmarks)
+    np.testing.assert_array_equal(plain.landmarks, expected)
+    named = [f"{age},rat{age},{row}" for age, row in zip((7, 9, 7), rows, strict=True)]
+    named[2] = named[2].replace("rat7", "rat8")
+    text = "\n".join([f"age,Specimen,{header}", *named]).replace(",", "\t")
+    result = load_landmarks(write(tmp_path, "n.csv", text), labels="age")
+    assert (result.names, result.label_names) == (("rat7", "rat9", "rat8"), ("7", "9"))
+    assert list(result.columns) == ["age"]
+    np.testing.assert_array_equal(result.landmarks, expected)
+
+
+def test_csv_with_one_row_a_shape_in_space_and_names_of_rows(tmp_path):
+    points = shapes(2, 4, 3)
+    header = '""' + "".join(f',"x{i}","y{i}","z{i}"' for i in range(4))
+    rows = [
+        f'"{name}",' + ",".join(map(str, p.ravel())) for name, p in zip("ab", points, strict=True)
+    ]
+    result = load_landmarks(write(tmp_path, "r.csv", "\n".join([header, *rows])))
+    np.testing.assert_array_equal(result.landmarks, points)
+    assert (result.names, dict(result.columns)) == (("a", "b"), {})
+
+
+@pytest.mark.parametrize(
     ("values", "column", "classes"),
     [
         (["7", "14", "7"], np.array([7, 14, 7]), ("7", "14")),
@@ -172,7 +207,12 @@ ROWS = "a,1,0,0\na,2,1,0\na,3,0,1\n"
     ("text", "message"),
     [
         (ROWS, r"must begin with a header .* got 'a', '1', '0', '0'; put it"),
-        ("id,x1,y1\na,0,0\n", r"must begin with a header .* got 'id', 'x1', 'y1'; name them so"),
+        ("id,x,y\na,0,0\n", r"must begin with a header .* got 'id', 'x', 'y'; name them so"),
+        ("id,x1,y1,x2\na,0,0,1\n", r"header of .* has 'x2' and no y of landmark '2'; give every"),
+        ("id,a_x,a_y,X1,y1\na,0,0,1,1\n", r"at least 3 landmarks in at least 2 dimensions"),
+        ("x1,y1,x1\n0,0,1\n", r"names 'x1' more than once"),
+        ("x1,y1,x2,y2,x3,y3\n0,0,1\n", r"line 2 .* has 3 fields, and the header 6"),
+        ("id,x1,y1,x2,y2,x3,y3\n" + 2 * "a,0,0,1,0,0,1\n", r"repeats landmark '1' of shape 'a'"),
         ("shape,landmark,x,y,x\n", r"names 'x' more than once"),
         (HEADER, r"holds a header and no rows"),
         (HEADER + ROWS + "b,1,0,0\nb,3,1,0\n", r"shape 'b' .* has 2 of 3 landmarks and lacks '2'"),

@@ -99,3 +99,11 @@ def test_weights_of_samples_count_in_k_means_and_in_moves():
         moved = labels.copy()
         moved[sample] = other
         assert cost(moved) > taken.loss - 1e-6
+
+
+def test_equal_samples_have_no_groups():
+    points = np.full((12, 3), 0.7, np.float32)
+    near = nearest_neighbours(points, points, 5, exclude_self=True)
+    with pytest.warns(UserWarning, match="all samples are equal"):
+        clustering = cut_mean_graph([near], (3, 4, 5), 2, 2, jax.random.key(0))
+    assert clustering.figures["stability"] == 0.0
