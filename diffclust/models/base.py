@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import importlib
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -596,6 +597,11 @@ class Result(eqx.Module):
             f"{counts.min()} to {counts.max()}, {self.model.criterion} {self.loss:.6g}"
         )
         return line if stability is None else f"{line}, stability {stability:.2f}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the line of `str`, and the prototypes if they have a picture."""
+        # Looked up late, as pictures are made by a package that needs this one.
+        return importlib.import_module("diffclust.plotting").result_html(self)
 
     @property
     def sample_kind(self) -> Literal["image", "shape", "series", "any"]:

@@ -17,6 +17,7 @@ from diffclust.plotting.pictures import (
     as_picture,
     displayable,
     prototype_sheet,
+    result_html,
     save_prototypes,
     shape_sheet,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "map_svg",
     "neighbour_map",
     "prototype_sheet",
+    "result_html",
     "save_prototypes",
     "scattering_filters",
     "shape_frame",

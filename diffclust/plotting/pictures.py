@@ -1,5 +1,8 @@
 """Prototypes as pictures: images as 8 bits, and sheets of all prototypes with their sizes."""
 
+import base64
+import html
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +180,27 @@ def _panels(
         panels.flat[cluster].set_title(f"{cluster}:  n = {count}", fontsize=9)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+
+
+def result_html(result: Result) -> str:
+    """A result as notebooks show it.
+
+    Args:
+        result: A fitted model.
+
+    Returns:
+        HTML: the method, sizes of clusters and loss in a line, and below it all prototypes, if
+        samples of this kind have a picture.
+    """
+    text = f"<p>{html.escape(str(result))}</p>"
+    try:
+        sheet = prototype_sheet(result)
+    except ValueError:
+        return text
+    file = io.BytesIO()
+    as_picture(sheet).save(file, format="PNG")
+    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return f'{text}<img alt="Prototypes" style="max-width: 100%" src="{source}">'
 
 
 def save_prototypes(path: str | Path, result: Result) -> None:

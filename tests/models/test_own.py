@@ -294,6 +294,7 @@ def test_trees_are_samples_without_a_class_of_the_library(key: jax.Array, tmp_pa
     assert together(result.assignments)
     assert result.sample_shape == ((2,), (5,))
     assert result.sample_kind == "any"
+    assert result._repr_html_() == f"<p>{result}</p>"
     np.testing.assert_array_equal(result.predict(samples).clusters, result.assignments)
     save(tmp_path / "model", result)
     one = jax.tree.map(lambda leaf: leaf[0], samples)

@@ -1,5 +1,7 @@
 """The pictures of a result: their sizes, what they show, and where a grid leads."""
 
+import base64
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -91,6 +93,17 @@ def test_prototypes_are_saved_as_png(tmp_path: Path) -> None:
     save_prototypes(tmp_path / "prototypes.png", result)
     with Image.open(tmp_path / "prototypes.png") as picture:
         assert picture.format == "PNG"
+        np.testing.assert_array_equal(np.asarray(picture), prototype_sheet(result))
+
+
+def test_a_notebook_shows_the_prototypes() -> None:
+    result = result_of(KMeans(3), (8, 8, 1))
+    html = result._repr_html_()
+    text, source = html.split("</p>")
+    assert text == "<p>kmeans: 6 samples in 3 clusters of 0 to 6, loss 1"
+    encoded = re.search('src="data:image/png;base64,([^"]*)"', source)
+    assert encoded is not None
+    with Image.open(io.BytesIO(base64.b64decode(encoded[1]))) as picture:
         np.testing.assert_array_equal(np.asarray(picture), prototype_sheet(result))
 
 
