@@ -1,6 +1,7 @@
-"""Progress of fits on the terminal: a bar, or a line for each restart or phase."""
+"""Progress of fits on the terminal or in a notebook: a bar, or a line for each restart or phase."""
 
 import contextlib
+import importlib.util
 import re
 import sys
 import time
@@ -16,6 +17,12 @@ def is_on_terminal() -> bool:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):
         return False
+
+
+def is_drawn() -> bool:
+    """Whether a bar can be drawn: on a terminal, or by the widgets of a notebook."""
+    in_notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+    return in_notebook or is_on_terminal()
 
 
 _STAGES = {
@@ -139,7 +146,7 @@ class ProgressBar:
 
     def __enter__(self) -> "ProgressBar":
         """Shows the bar."""
-        if is_on_terminal():
+        if is_drawn():
             from rich import progress
             from rich.console import Console
 
@@ -329,7 +336,7 @@ def _clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def on_terminal(callback: Callback | None, restarts: int = 1) -> Iterator[Callback]:
-    """A callback, or where none is given a progress bar if standard error is a terminal.
+    """A callback, or where none is given a progress bar if one can be drawn.
 
     Args:
         callback: The callback, or None.
@@ -338,7 +345,7 @@ def on_terminal(callback: Callback | None, restarts: int = 1) -> Iterator[Callba
     Yields:
         What is to be called.
     """
-    if callback is None and is_on_terminal():
+    if callback is None and is_drawn():
         with ProgressBar(restarts) as bar:
             yield bar
     else:

@@ -1,6 +1,7 @@
 """The bar that a fit from Python shows where standard error is a terminal."""
 
 import functools
+import importlib.machinery
 import io
 import itertools
 import sys
@@ -233,6 +234,18 @@ def test_the_time_that_is_left_is_shown(
         bar._bar.refresh()
     # Two minutes for 1.25 of 2.5 restarts, less the 0.04 that the first report had done.
     assert "about 2:04 left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_shows_a_bar_by_its_widgets(
+    has_widgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widgets = types.ModuleType("ipywidgets")
+    widgets.__spec__ = importlib.machinery.ModuleSpec("ipywidgets", None)
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "ipywidgets", widgets if has_widgets else None)
+    with on_terminal(None) as shown:
+        assert isinstance(shown, ProgressBar) == has_widgets
 
 
 @pytest.mark.parametrize("stream", [None, object(), "closed"])

@@ -372,8 +372,8 @@ class AbstractModel(AbstractSettings):
             chunk_size: Samples per chunk and device, which limits the memory used; chosen
                 automatically if None.
             callback: Called after every chunk or window of steps; an exception raised in it stops
-                the fit. None shows a progress bar if standard error is a terminal, and nothing
-                otherwise; `diffclust.solvers.ignore` does nothing.
+                the fit. None shows a progress bar on a terminal and in a notebook with ipywidgets,
+                and nothing otherwise; `diffclust.solvers.ignore` does nothing.
             snapshots: Where the fit saves its state as it goes, and from where it resumes if it
                 finds a saved state; see `diffclust.storage.SnapshotFolder`.
             mesh: Devices that share every chunk, from `diffclust.parallel.data_mesh`; None for the
