@@ -182,10 +182,7 @@ METHODS: dict[str, Method] = {
             sample_kind="series",
             moves="samples",
             words=dataclasses.replace(
-                _EMBEDDED,
-                empty="no series was put into it",
-                noun="series",
-                prototype="mean series",
+                _EMBEDDED, empty="no series was put into it", noun="series", prototype="mean series"
             ),
             analogue="di-spectral",
         ),

@@ -203,11 +203,7 @@ class ProgressBar:
             number = self._last[1] + 1
             print(f"restart {number} of {self._restarts} done{loss}", file=sys.stderr, flush=True)
         if now[0] == "refine" != self._last[0]:
-            print(
-                "now the best restart at full size (another loss)",
-                file=sys.stderr,
-                flush=True,
-            )
+            print("now the best restart at full size (another loss)", file=sys.stderr, flush=True)
         self._last = now
 
     def _time_left(self, progress: Progress, now: float, done: float) -> str:

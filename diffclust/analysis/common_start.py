@@ -13,13 +13,7 @@ from diffclust._random import split_key
 from diffclust.methods import METHODS
 from diffclust.models import MODELS, AbstractPrototypeModel, Result
 from diffclust.parallel import Data
-from diffclust.solvers import (
-    Callback,
-    best_restart,
-    distances_to_seeds,
-    ignore,
-    kmeans_plus_plus,
-)
+from diffclust.solvers import Callback, best_restart, distances_to_seeds, ignore, kmeans_plus_plus
 from diffclust.types import Key
 
 COMPARABLE: dict[str, type[AbstractPrototypeModel]] = {

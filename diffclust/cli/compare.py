@@ -150,15 +150,7 @@ def _loss_meaning(run: SavedRun, samples: dict[str, int]) -> str | None:
     if settings.get("penalty_rounds") or summary["status"] == "predicted":
         return None
     source = summary["source"]
-    read = (
-        "sample_shape",
-        "given_shape",
-        "pad",
-        "rate",
-        "seconds",
-        "weights",
-        "weights_crc32",
-    )
+    read = ("sample_shape", "given_shape", "pad", "rate", "seconds", "weights", "weights_crc32")
     unscaled = source.get("no_scale", False)  # which earlier runs do not have
     about = [summary["method"], settings, unscaled, *map(source.get, read)]
     return json.dumps([*about, sorted(samples)], sort_keys=True)

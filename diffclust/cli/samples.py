@@ -15,14 +15,7 @@ import numpy as np
 
 from diffclust import _validation
 from diffclust.cli.options import Fit, Predict, Sweep, option, parse_grid
-from diffclust.cli.runs import (
-    OF_RECORDINGS,
-    OF_TPS,
-    SavedRun,
-    file_names,
-    read_run,
-    summary_of,
-)
+from diffclust.cli.runs import OF_RECORDINGS, OF_TPS, SavedRun, file_names, read_run, summary_of
 from diffclust.data import (
     Collection,
     DataError,

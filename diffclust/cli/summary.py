@@ -13,14 +13,7 @@ from diffclust.analysis import describe_movement
 from diffclust.data import Collection
 from diffclust.models import Result
 from diffclust.plotting import loss_history
-from diffclust.report.text import (
-    CHANGES,
-    SCORES,
-    describe_empty,
-    describe_frames,
-    plain,
-    unsteady,
-)
+from diffclust.report.text import CHANGES, SCORES, describe_empty, describe_frames, plain, unsteady
 from diffclust.solvers.result import Status
 
 _MOST_ROWS = 20

@@ -29,12 +29,7 @@ from diffclust.graphs.refine import Direction
 from diffclust.methods import OWN_GRAPH, Method
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.mean_graph import cut_mean_graph
-from diffclust.models.staged import (
-    AbstractStagedModel,
-    Extension,
-    FeatureClustering,
-    reporter,
-)
+from diffclust.models.staged import AbstractStagedModel, Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.prototypes import AbstractPrototypeFamily

@@ -29,12 +29,7 @@ from diffclust.image_source import Images
 from diffclust.masks import mask_weights
 from diffclust.models.base import AbstractModel
 from diffclust.models.images import AbstractImageModel, check_transforms
-from diffclust.models.settings import (
-    PassSettings,
-    PublishedSettings,
-    SplineSettings,
-    WarpSettings,
-)
+from diffclust.models.settings import PassSettings, PublishedSettings, SplineSettings, WarpSettings
 from diffclust.parallel import Data, Description
 from diffclust.prototypes import AbstractPrototypeFamily, Learned, MeanImages, UnitNormImages
 from diffclust.sampling import Boundary

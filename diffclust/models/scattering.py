@@ -26,15 +26,7 @@ from diffclust.models.kmeans import DeformationInvariantKMeans
 from diffclust.models.settings import PassSettings, removed_for
 from diffclust.models.staged import AbstractStagedModel, Extension, FeatureClustering, reporter
 from diffclust.parallel import Data, Description
-from diffclust.solvers import (
-    Callback,
-    Context,
-    FitStage,
-    Outcome,
-    ignore,
-    kmeans,
-    nearest_centres,
-)
+from diffclust.solvers import Callback, Context, FitStage, Outcome, ignore, kmeans, nearest_centres
 
 _LEAST_SIDE = 32
 _LEAST_PIXELS = 16

@@ -5,11 +5,7 @@ and a file show the same thing.
 """
 
 from diffclust.plotting.charts import criterion_chart, eigenvalue_chart, loss_curve
-from diffclust.plotting.figures import (
-    criterion_curve,
-    dendrogram,
-    scattering_filters,
-)
+from diffclust.plotting.figures import criterion_curve, dendrogram, scattering_filters
 from diffclust.plotting.film import Film, Frame
 from diffclust.plotting.grids import warped_grids
 from diffclust.plotting.maps import map_svg, neighbour_map

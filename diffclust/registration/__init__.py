@@ -14,14 +14,7 @@ from diffclust.registration.colours import (
     ink_votes,
     stray_of_ground,
 )
-from diffclust.registration.frames import (
-    MOST_ASKED,
-    Frame,
-    Place,
-    ink_of,
-    own_sides,
-    votes_of,
-)
+from diffclust.registration.frames import MOST_ASKED, Frame, Place, ink_of, own_sides, votes_of
 from diffclust.registration.generalised_procrustes import Registration, generalised_procrustes
 from diffclust.registration.images import RADIUS, place, slant, upright
 from diffclust.registration.procrustes import (

@@ -124,11 +124,7 @@ def count(n: int, one: str) -> str:
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
 
 
-_FRAMES = {
-    "found": "ground taken out",
-    "kept": "ground kept",
-    "unregistered": "no registration",
-}
+_FRAMES = {"found": "ground taken out", "kept": "ground kept", "unregistered": "no registration"}
 
 
 def describe_frames(figures: Mapping[str, Any]) -> str:

@@ -245,11 +245,7 @@ def _different(rows: np.ndarray, most: int) -> np.ndarray:
 
 
 def representatives(
-    features: Any,
-    num_representatives: int = 1000,
-    *,
-    key: Key,
-    num_candidates: int = 9000,
+    features: Any, num_representatives: int = 1000, *, key: Key, num_candidates: int = 9000
 ) -> Float[np.ndarray, "p features"]:
     """Representatives by hybrid selection: the k-means centres of random candidates.
 
