@@ -58,6 +58,7 @@ class AbstractModel(AbstractSettings):
         makes_grey: Whether registration reduces any number of channels to one.
         takes_local_contrast: Whether features are computed from the images' local contrast.
         spatial_transform: The coordinate map that moves images; None if nothing does.
+        has_unit_norm: Whether prototypes, and what is compared with them, have unit norm.
     """
 
     num_clusters: int = eqx.field(static=True, converter=_validation.plain_number)
@@ -69,6 +70,7 @@ class AbstractModel(AbstractSettings):
     makes_grey: ClassVar[bool] = False
     takes_local_contrast: ClassVar[bool] = False
     spatial_transform: ClassVar[AbstractSpatialTransform | None] = None
+    has_unit_norm: ClassVar[bool] = False
 
     @property
     def descriptor(self) -> Method:
@@ -89,11 +91,6 @@ class AbstractModel(AbstractSettings):
     def criterion(self) -> str:
         """The name of what a fit minimises: `"loss"` or `"normalised cut"`."""
         return self.words.criterion
-
-    @property
-    def has_unit_norm(self) -> bool:
-        """Whether prototypes, and what is compared with them, have unit norm."""
-        return False
 
     @property
     def composition(self) -> str:

@@ -435,7 +435,7 @@ class SpectralClustering(AbstractInvariantSpectralModel):
                 "clustering must be a model by Lloyd's algorithm, such as Clustering, SeriesKMeans "
                 f"or DeformationInvariantKMeans, not {type(self.clustering).__name__}"
             )
-        if getattr(self.clustering, "registers", False):
+        if self.clustering.registers:
             raise ValueError(
                 'SpectralClustering does not register images; give a model with register="none" '
                 'and ground="auto", and images that Frame(...).registered returned '

@@ -352,7 +352,7 @@ def _versions(
     images = np.asarray(dataset.images[chosen])
     yield "As they came", images
     params = result.outcome.assignment.params[chosen]
-    if is_registered := getattr(result.model, "registers", False):
+    if is_registered := result.model.registers:
         yield "Registered", np.asarray(result.registered(images))
     if not _aligns(result):
         return

@@ -66,7 +66,7 @@ class ReviewSamples:
         self._coordinates = coordinates
         self._registered: Callable[[Any], Any] | None = None
         if isinstance(dataset, Dataset):
-            if getattr(result.model, "registers", False):
+            if result.model.registers:
                 self._registered = result.registered
             what = "pixels" if self._registered is None else "pixels of registered images"
             self.compared = f"{what}, at most {_SMALL_SIDE} x {_SMALL_SIDE}"

@@ -34,28 +34,20 @@ class AbstractTransform(eqx.Module):
         norms_correlate: Whether the squared norm of a moved image equals the inner product of its
             moved square with ones, up to the accuracy of `bind_correlation`. Between pixels, which
             are read bilinearly, the norm is smaller.
+        spatial: The transform as a coordinate map; None if it is not one.
+        affine_embedding: Columns that span the affine maps, for the coarse stage of an alignment,
+            in the order of `Affine`'s params. By default None, for a family without a linear
+            subspace of affine maps.
     """
 
     norms_correlate: ClassVar[bool] = False
+    spatial: ClassVar["AbstractSpatialTransform | None"] = None
+    affine_embedding: ClassVar[Float[Array, "params 6"] | None] = None
 
     @property
     @abc.abstractmethod
     def num_params(self) -> int:
         """Length of the parameter vector."""
-
-    @property
-    def spatial(self) -> "AbstractSpatialTransform | None":
-        """The transform as a coordinate map; None if it is not one."""
-        return None
-
-    @property
-    def affine_embedding(self) -> Float[Array, "params 6"] | None:
-        """Columns that span the affine maps, for the coarse stage of an alignment.
-
-        In the order of `Affine`'s params. By default None, for a family without a linear subspace
-        of affine maps.
-        """
-        return None
 
     @property
     @abc.abstractmethod
