@@ -348,6 +348,22 @@ def one_of(value: Any, choices: Iterable[object], name: str) -> None:
         raise ValueError(f"{name} must be one of {listed}, not {value!r}")
 
 
+def shaped(array: Any, shape: tuple[int, ...], name: str, words: str) -> None:
+    """Checks the shape of an array that belongs to others.
+
+    Args:
+        array: The array, which may be traced.
+        shape: The shape that it must have.
+        name: What the array is called in the message.
+        words: What there must be of it, such as "one row for each sample".
+
+    Raises:
+        ValueError: If it has another shape.
+    """
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, {words}; got {array.shape}")
+
+
 def landmarks_fit(landmarks: Sequence[int], height: int, width: int) -> None:
     """Checks that an image has at least as many pixels a side as there are landmarks.
 
@@ -446,10 +462,7 @@ def weights(
             array = given.astype(dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold numbers, not {given.dtype}") from error
-    if array.shape != (samples,):
-        raise ValueError(
-            f"{name} must have shape ({samples},), one for each {what}; got {array.shape}"
-        )
+    shaped(array, (samples,), name, f"one for each {what}")
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(f"{name} must be finite and at least 0 (as {dtype})")
     # Their sums, times a sample's squares, must be numbers too.

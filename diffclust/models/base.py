@@ -739,12 +739,7 @@ class Result(eqx.Module):
         """
         array, fitted = self._checked(samples), self.outcome.assignment.params
         params, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]
-        width = fitted.shape[1]
-        if params.shape != (count, width):
-            raise ValueError(
-                f"params must have shape ({count}, {width}), one row for each sample; got "
-                f"{params.shape}"
-            )
+        _validation.shaped(params, (count, fitted.shape[1]), "params", "one row for each sample")
         return self.model.aligned(self.outcome, array, params)
 
     def summary(self) -> dict[str, Any]:

@@ -379,10 +379,7 @@ def warped_prototypes(
     size, prototypes = result.outcome.chunk_size, result.prototypes
     index, warps = np.asarray(clusters), np.asarray(params, prototypes.dtype)
     expected = (len(index), energy.num_params)
-    if warps.shape != expected:
-        raise ValueError(
-            f"params must have shape {expected}, one row for each image; got {warps.shape}"
-        )
+    _validation.shaped(warps, expected, "params", "one row for each image")
     if transforms is not None:
         _validation.count(transforms, "transforms", least=0)
         sequence = steps_of(energy)[:transforms]

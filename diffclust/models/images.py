@@ -450,10 +450,7 @@ def unaligned(
         raise ValueError(f"{result.model.method} does not move images")
     array = _validation.images(drawn, "drawn")
     moves, expected = np.asarray(params, array.dtype), (len(array), transform.num_params)
-    if moves.shape != expected:
-        raise ValueError(
-            f"params must have shape {expected}, one row for each image; got {moves.shape}"
-        )
+    _validation.shaped(moves, expected, "params", "one row for each image")
     return map_in_chunks(transform.undo, result.outcome.chunk_size, moves, array)
 
 
@@ -478,10 +475,8 @@ def restored(
     model = of_images(result)
     frame, size = model.prototype_frame, result.outcome.chunk_size
     array, others = result.validated(images), _validation.images(drawn, "drawn")
-    if others.shape != (expected := (len(array), *result.sample_shape)):
-        raise ValueError(
-            f"drawn must have shape {expected}, one picture for each image; got {others.shape}"
-        )
+    expected = (len(array), *result.sample_shape)
+    _validation.shaped(others, expected, "drawn", "one picture for each image")
     params = frame.params_of(array)
     if model.has_unit_norm:
         registered = map_in_chunks(frame.apply, size, params, array)

@@ -105,11 +105,9 @@ def generalised_procrustes(
     check.positive(max_iterations, "max_iterations")
     if tolerance is None:
         tolerance = float(jnp.finfo(configurations.dtype).eps)
-    if sample_weight is not None and sample_weight.shape != configurations.shape[:1]:
-        raise ValueError(
-            f"sample_weight must have shape {configurations.shape[:1]}, one for each "
-            f"configuration; got {sample_weight.shape}"
-        )
+    if sample_weight is not None:
+        count = configurations.shape[:1]
+        check.shaped(sample_weight, count, "sample_weight", "one for each configuration")
     settings = (tolerance, scaling, rescale, reflection, max_iterations)
     return _register(configurations, weight, sample_weight, *settings)
 

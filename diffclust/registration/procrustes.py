@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.linalg import lyapunov, product
 from diffclust.types import Landmarks, LandmarkWeights, Scalar
 
@@ -222,10 +223,7 @@ def landmark_weights(weight: LandmarkWeights | None, like: Landmarks) -> Landmar
         raise ValueError(f"landmarks must be floating-point numbers, not {like.dtype}")
     if weight is None:
         return jnp.ones_like(like[:, 0])
-    if weight.shape != like.shape[:1]:
-        raise ValueError(
-            f"weight must have shape {like.shape[:1]}, one for each landmark; got {weight.shape}"
-        )
+    check.shaped(weight, like.shape[:1], "weight", "one for each landmark")
     return weight.astype(like.dtype)
 
 
