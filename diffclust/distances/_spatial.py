@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from diffclust._sharding import varying_like
-from diffclust.distances.gaussian import Gaussian, whitened_covariance
+from diffclust.distances.gaussian import Gaussian, whitened_by
 from diffclust.linalg import product, symmetric_log1p, whiten
 from diffclust.types import Scalar
 
@@ -25,10 +25,7 @@ _FRACTIONS = (1 / 64, 1 / 8, 0.5, 2.0, 8.0)
 
 def squared_spatial(p: Gaussian, q: Gaussian) -> Scalar:
     """The squared distance under the metric of Eq. 6; see `squared_fisher_rao`."""
-    factor = jnp.linalg.cholesky(p.covariance, symmetrize_input=False)
-    solve = jax.scipy.linalg.solve_triangular
-    mean = solve(factor, q.mean - p.mean, lower=True)
-    white = whitened_covariance(factor, p.covariance, q.covariance)[1]
+    _, white, mean = whitened_by(p, q)
     root = jnp.linalg.cholesky(white, symmetrize_input=False)
     return _squared_length(_lift(mean, root))
 
