@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from diffclust.models import Result, of_images, restored, unaligned, warped_prot
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
 from diffclust.report.text import plain
-from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file
+from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file, write_json
 
 _BATCH_SIZE = 512
 """Images that are in memory at once."""
@@ -160,8 +159,7 @@ def mark_export(folder: Path, what: str, run: str) -> None:
         what: What the folder holds.
         run: The run that was exported.
     """
-    mark = {"what": what, "run": run}
-    (folder / EXPORT_MARK).write_text(json.dumps(mark, indent=2) + "\n", "utf-8")
+    write_json(folder / EXPORT_MARK, {"what": what, "run": run})
 
 
 def _is_export(folder: Path) -> bool:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from diffclust.review.reviewer import Reviewer
 from diffclust.review.samples import ReviewSamples
 from diffclust.review.server import ReviewServer
 from diffclust.review.storage import ReviewFile
-from diffclust.storage.staging import staged_file
+from diffclust.storage.staging import staged_file, write_json
 
 
 def review(options: ReviewOptions) -> None:
@@ -112,7 +111,7 @@ class _Exports:
         path = self.out / "labels.json"
         content = formats.cluster_labels(review, self.result, self._nouns)
         with staged_file(path, overwrite=True) as written:
-            written.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+            write_json(written, content)
         return f"{path}, for diffclust predict --cluster-labels: {content['note']}"
 
     def _folders(self, review: Review) -> str:

@@ -29,7 +29,7 @@ from diffclust.models import AbstractModel, Result
 from diffclust.solvers import Assignment
 from diffclust.storage import checkpoint
 from diffclust.storage.snapshots import SnapshotFolder, locked
-from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
+from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged, write_json
 
 OF_RECORDINGS = ("rate", "seconds")
 """Options that say how recordings are read; the first recording says it where they do not."""
@@ -211,8 +211,7 @@ def write_summary(folder: Path, summary: dict[str, Any]) -> None:
         folder: The run's folder.
         summary: What to write; NumPy's numbers and tuples are turned into JSON's.
     """
-    text = json.dumps(summary, indent=2, default=lambda value: value.tolist())
-    (folder / _SUMMARY).write_text(text + "\n", "utf-8")
+    write_json(folder / _SUMMARY, summary)
 
 
 def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -262,17 +262,24 @@ def _restored(
         for name, was in about.get("fit", {}).items():
             if was != identity.get(name):
                 raise OtherFitError(difference(name, was, identity.get(name)))
-        return problem.template(description, _tuples(about["position"]))
+        return problem.template(description, as_tuples(about["position"]))
 
     latest = snapshots.latest(template)
     if latest is None:
         return None
     arrays, about = latest
-    return State(data.placed(arrays), _tuples(about["position"])), float(about["seconds"])
+    return State(data.placed(arrays), as_tuples(about["position"])), float(about["seconds"])
 
 
-def _tuples(value: Any) -> Any:
-    """Replaces lists by tuples, also in dictionaries and lists."""
+def as_tuples(value: Any) -> Any:
+    """Replaces lists by tuples, also in dictionaries and lists.
+
+    Args:
+        value: What JSON can hold.
+
+    Returns:
+        The same with tuples.
+    """
     if isinstance(value, dict):
-        return {name: _tuples(each) for name, each in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+        return {name: as_tuples(each) for name, each in value.items()}
+    return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else value

@@ -19,6 +19,7 @@ from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import Clusters
 from diffclust.solvers.lloyd import Lloyd
 from diffclust.solvers.lloyd_run import LloydRun
+from diffclust.solvers.split_merge import flat_rows
 
 _RESIDUALS = 1024
 """Maximum number of samples whose residuals are compared."""
@@ -34,8 +35,7 @@ def _residuals(
     weight = jax.vmap(solver.energy.pixel_weight)(params, samples)
     if weight is not None:
         difference = jax.tree.map(lambda leaf: leaf * jnp.sqrt(weight), difference)
-    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(difference)]
-    return jnp.concatenate(leaves, axis=1)
+    return flat_rows(difference)
 
 
 @eqx.filter_jit

@@ -78,7 +78,15 @@ def _exact_scale(size: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.ldexp(jnp.ones_like(size), -2 * (exponent // 2))
 
 
-def _flat(tree: PyTree) -> Float[Array, "n numbers"]:
+def flat_rows(tree: PyTree) -> Float[Array, "n numbers"]:
+    """All numbers of each sample of a tree in one row.
+
+    Args:
+        tree: Arrays with a leading axis of samples.
+
+    Returns:
+        One row for each sample.
+    """
     leaves = jax.tree.leaves(tree)
     return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
 
@@ -131,7 +139,7 @@ def _halved(
     if seen is not None:
         aligned = jax.tree.map(lambda leaf: jnp.where(seen > 0, leaf, jnp.nan), aligned)
     aligned = jax.tree.map(lambda leaf: _filled(leaf, weight), aligned)
-    share = _half_weights(_flat(aligned), weight, iterations=12)[::-1]
+    share = _half_weights(flat_rows(aligned), weight, iterations=12)[::-1]
     means = jax.tree.map(
         lambda leaf: product(share, leaf.reshape(leaf.shape[0], -1)).reshape(2, *leaf.shape[1:]),
         aligned,
@@ -358,7 +366,7 @@ def propose_splits(
         return children, sides / jnp.maximum(total, 1e-30), gains
 
     slopes = of_own(jax.grad(energy), clusters.prototype)
-    shares = functools.partial(_half_weights, _flat(slopes), iterations=8)
+    shares = functools.partial(_half_weights, flat_rows(slopes), iterations=8)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), clusters.prototype)
     split = both, jax.lax.map(shares, member.T), jnp.zeros(count, before.dtype)
     children, _, gains = jax.lax.fori_loop(0, _ROUNDS + 1, again, split)

@@ -21,9 +21,10 @@ from diffclust.models.identity import composition_values, own_settings, parts_ou
 from diffclust.models.images import AbstractImageModel
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
+from diffclust.solvers.driver import as_tuples
 from diffclust.storage.arrays import leaf_name, named_leaves
 from diffclust.storage.orbax_errors import save_reason, silence_orbax
-from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged
+from diffclust.storage.staging import check_target, read_object, refuse_patterns, staged, write_json
 
 FORMAT = 2
 """To be raised when this version could no longer read what the next one writes."""
@@ -75,10 +76,7 @@ def save(path: str | Path, result: Result, *, overwrite: bool = False) -> None:
                 f"no model can be saved in {str(path)!r} ({save_reason(error)})"
             ) from error
         quiet.close()
-        # Numbers of NumPy's and JAX's become Python's.
-        description = _describe(result, arrays)
-        text = json.dumps(description, indent=2, default=lambda number: number.item())
-        (folder / _DESCRIPTION).write_text(text + "\n", "utf-8")
+        write_json(folder / _DESCRIPTION, _describe(result, arrays))
 
 
 def load(path: str | Path, *, like: AbstractModel | None = None, sample: Any = None) -> Result:
@@ -255,7 +253,7 @@ def _rebuild(
     like: AbstractModel | None,
     sample: Any,
 ) -> Result:
-    settings = {name: _as_tuples(value) for name, value in description["settings"].items()}
+    settings = as_tuples(description["settings"])
     # Format 1 knew images only.
     shape = _as_shape(description.get("sample_shape") or description["image_shape"])
     if like is None:
@@ -313,10 +311,6 @@ def _with_settings(like: AbstractModel, settings: dict[str, Any]) -> AbstractMod
         # Earlier versions saved transforms although the objective has its own.
         settings = {name: value for name, value in settings.items() if name != "transforms"}
     return dataclasses.replace(like, **settings)
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _as_shape(sides: list[Any]) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ from diffclust.solvers.driver import STATE_FORMAT, OtherFitError, difference
 from diffclust.solvers.result import FitError
 from diffclust.storage.arrays import leaf_name, like_leaf, named_leaves
 from diffclust.storage.orbax_errors import save_reason, silence_orbax
-from diffclust.storage.staging import read_object, refuse_patterns, staged_file
+from diffclust.storage.staging import read_object, refuse_patterns, staged_file, write_json
 
 _RUN_FILE, _LOCK = "snapshots.json", "lock"
 
@@ -190,7 +190,7 @@ class SnapshotFolder:
         file = self._path / _RUN_FILE
         if not file.is_file():
             with staged_file(file, overwrite=False) as new:
-                new.write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+                write_json(new, described)
             return
         stored = read_object(file)
         if not isinstance(stored.get("run"), dict):

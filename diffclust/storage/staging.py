@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,17 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file for people to read; numbers of NumPy's and JAX's become Python's.
+
+    Args:
+        path: The file.
+        content: What it shall hold.
+    """
+    text = json.dumps(content, indent=2, default=lambda value: value.tolist())
+    path.write_text(text + "\n", "utf-8")
 
 
 def is_output(folder: Path, names: Iterable[str]) -> bool:
