@@ -117,27 +117,6 @@ def _symmetric_eigen_jvp(primals: tuple, tangents: tuple) -> tuple:
     return (values, vectors), (jnp.diagonal(turned), product(vectors, rates * turned))
 
 
-def _matrix_function(
-    function: Callable[[Array], Array], slope: Callable[[Array, Array], Array], matrix: Array
-) -> Array:
-    """Σᵢ f(λᵢ) uᵢuᵢᵀ, whose derivative weighs entry ij by the slope from λᵢ to λⱼ."""
-
-    @jax.custom_jvp
-    def apply(matrix: Array) -> Array:
-        values, vectors = symmetric_eigen(matrix)
-        return product(vectors * function(values)[None, :], vectors.T)
-
-    @apply.defjvp
-    def _apply_jvp(primals: tuple, tangents: tuple) -> tuple:
-        values, vectors = symmetric_eigen(*primals)
-        weights = slope(values[:, None], values[None, :])
-        inner = weights * product(vectors.T, tangents[0], vectors)
-        result = product(vectors * function(values)[None, :], vectors.T)
-        return result, product(vectors, inner, vectors.T)
-
-    return apply(matrix)
-
-
 @jax.custom_jvp
 def symmetric_sqrt(matrix: Symmetric) -> Symmetric:
     """The symmetric square root; eigenvalues below zero count as zero.
@@ -194,15 +173,27 @@ def symmetric_maximum(matrix: Symmetric, bound: Scalar | float) -> Symmetric:
     Returns:
         Its eigenvectors with their eigenvalues, or the bound where they are less.
     """
-
-    def slope(a: Array, b: Array) -> Array:
-        gap = a - b
-        apart = jnp.abs(gap) > 8 * jnp.finfo(a.dtype).eps * jnp.maximum(jnp.abs(a), jnp.abs(b))
-        change = jnp.maximum(a, 0.0) - jnp.maximum(b, 0.0)
-        return jnp.where(apart, change / jnp.where(apart, gap, 1.0), jnp.where(a > 0, 1.0, 0.0))
-
     least = bound * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    return least + _matrix_function(jax.nn.relu, slope, matrix - least)
+    return least + _positive_part(matrix - least)
+
+
+@jax.custom_jvp
+def _positive_part(matrix: Symmetric) -> Symmetric:
+    values, vectors = symmetric_eigen(matrix)
+    return product(vectors * jax.nn.relu(values)[None, :], vectors.T)
+
+
+@_positive_part.defjvp
+def _positive_part_jvp(primals: tuple, tangents: tuple) -> tuple:
+    values, vectors = symmetric_eigen(*primals)
+    # Entry ij is weighed by the slope of the positive part from λᵢ to λⱼ.
+    a, b = values[:, None], values[None, :]
+    gap, change = a - b, jnp.maximum(a, 0.0) - jnp.maximum(b, 0.0)
+    apart = jnp.abs(gap) > 8 * jnp.finfo(a.dtype).eps * jnp.maximum(jnp.abs(a), jnp.abs(b))
+    slope = jnp.where(apart, change / jnp.where(apart, gap, 1.0), jnp.where(a > 0, 1.0, 0.0))
+    inner = slope * product(vectors.T, tangents[0], vectors)
+    result = product(vectors * jax.nn.relu(values)[None, :], vectors.T)
+    return result, product(vectors, inner, vectors.T)
 
 
 @jax.custom_jvp
