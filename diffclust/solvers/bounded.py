@@ -350,11 +350,13 @@ def bounds_for(solver: Lloyd, chunks: Chunks, num_clusters: int) -> Bounds | Non
         num_clusters: K.
 
     Returns:
-        Bounds; None if the algorithm is not plain K-means with several clusters, if samples are
-        streamed, small, few or far from zero, or if the device is not a CPU: other devices multiply
-        matrices faster than they select rows.
+        Bounds; None if the algorithm is not plain K-means with several clusters, of which two are
+        followed, if samples are streamed, small, few or far from zero, or if the device is not a
+        CPU: other devices multiply matrices faster than they select rows.
     """
-    if not _is_plain(solver, chunks) or num_clusters < 2 or jax.default_backend() != "cpu":
+    if not _is_plain(solver, chunks) or jax.default_backend() != "cpu":
+        return None
+    if solver.aligner.num_candidates(num_clusters) != 2:
         return None
     (leaf,), count = jax.tree.leaves(chunks.sample), chunks.num_samples
     if not numbers_kept(count, leaf.size, num_clusters):

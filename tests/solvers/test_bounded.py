@@ -170,6 +170,13 @@ def test_coarse_samples_have_their_own(read, monkeypatch, key):
         assert_same(result, plainly(model, images.astype("f8"), monkeypatch, key=key), 1e-9)
 
 
+def test_an_aligner_that_follows_all_clusters_reads_all_samples(read, key):
+    plain = Lloyd(TransformedDistance(Identity()), NoAlignment(candidates=None))
+    model = Clustering(8, plain, num_restarts=1, split_merge=False)
+    assert len(model.fit(blobs(11), key=key).history) > 2
+    assert not read
+
+
 def test_ties_come_to_rest(read, key):
     """Copies of few images of whole numbers, many of them as near to one mean as to another."""
     draw = np.random.default_rng(8)
