@@ -4,6 +4,7 @@ import contextlib
 import errno
 import functools
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -89,7 +90,10 @@ def locked(folder: Path) -> Iterator[None]:
     with (folder / _LOCK).open("a") as file:
         try:
             lock_file(file, waits=False)
-        except BlockingIOError as error:
+            # The other fit may have ended, and removed the folder, since the file was opened.
+            if not os.path.samestat(os.fstat(file.fileno()), (folder / _LOCK).stat()):
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError) as error:
             raise ValueError(
                 f"{str(folder)!r} is in use by another fit; wait until that one ends, or give "
                 "another folder"

@@ -59,6 +59,7 @@ from diffclust.solvers import (
     run,
 )
 from diffclust.solvers.driver import STATE_FORMAT
+from diffclust.storage import snapshots as stored_snapshots
 from diffclust.storage.snapshots import SnapshotFolder
 from diffclust.transforms import Affine, Identity
 from tests.fits import fit_prototypes
@@ -456,6 +457,21 @@ def test_a_folder_belongs_to_one_fit_at_a_time(tmp_path: Path) -> None:
     SnapshotFolder(tmp_path, run={})
     gc.collect(1)
     with SnapshotFolder(tmp_path, run={}):
+        pass
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, lock_file = tmp_path / "run", stored_snapshots.lock_file
+    folder.mkdir()
+
+    def late(*args: Any, **settings: Any) -> None:
+        folder.rename(tmp_path / "removed")
+        lock_file(*args, **settings)
+
+    monkeypatch.setattr(stored_snapshots, "lock_file", late)
+    with pytest.raises(ValueError, match="is in use"), stored_snapshots.locked(folder):
         pass
 
 
