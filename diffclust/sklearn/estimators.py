@@ -333,7 +333,7 @@ class Clusterer(_Predictor):
         check_is_fitted(self)
         array, given = self._checked(X)
         self._check_range(given)
-        with self._precision(array):
+        with self._precision(self.cluster_centers_):
             values = getattr(self.result_, method)(self._samples(array))
         return values.astype(array.dtype) if isinstance(values, np.ndarray) else values
 
@@ -474,7 +474,7 @@ def _image_shape(given: Any, count: int) -> tuple[int, ...]:
 class KMeans(Distances, model=models.KMeans):
     """K-means of rows of numbers: see `diffclust.KMeans`.
 
-    It computes in the precision of what it is given.
+    It computes in the precision of what it is fitted to.
     """
 
 

@@ -142,6 +142,14 @@ def test_rows_of_bytes_are_images_but_where_rows_are_any_numbers() -> None:
     assert sklearn.KMeans(**FEW).fit(rows).cluster_centers_.max() > 1.0
 
 
+def test_rows_in_another_precision_are_compared_in_that_of_the_fit() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    for dtype in (np.float32, np.float64):
+        fitted = sklearn.KMeans(3, n_init=1, random_state=0).fit(rows.astype(dtype))
+        for given in (rows.tolist(), rows.astype(np.float32)):
+            np.testing.assert_array_equal(fitted.predict(given), fitted.labels_)
+
+
 def test_numbers_of_clusters_may_be_numpys_and_scores_are_weighed() -> None:
     rows = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
     grid = {"n_clusters": np.arange(2, 4)}
