@@ -37,11 +37,11 @@ def test_model_of_version_0_1_loads(method: str, saved: Path) -> None:
 )
 def test_model_of_version_0_1_predicts_what_it_did(method: str, saved: Path) -> None:
     result = diffclust.load(saved / method)
-    samples = np.load(saved / "samples.npz")
     kind = "shapes" if METHODS[method].sample_kind == "shape" else "images"
-    actual, expected = result.predict(samples[kind]), np.load(saved / f"{method}.npz")
-    np.testing.assert_array_equal(actual.clusters, expected["clusters"])
-    np.testing.assert_allclose(actual.distances, expected["distances"], rtol=1e-4, atol=1e-4)
+    with np.load(saved / "samples.npz") as samples, np.load(saved / f"{method}.npz") as expected:
+        actual = result.predict(samples[kind])
+        np.testing.assert_array_equal(actual.clusters, expected["clusters"])
+        np.testing.assert_allclose(actual.distances, expected["distances"], rtol=1e-4, atol=1e-4)
 
 
 def test_figures_of_version_0_1_have_their_present_names(saved: Path) -> None:
