@@ -147,7 +147,11 @@ class AbstractSampleEnergy(AbstractPairEnergy):
 
 
 class AbstractUnalignedEnergy(AbstractSampleEnergy):
-    """An energy without params: samples of any kind, compared with prototypes as they are."""
+    """An energy of samples of any kind, compared with prototypes as they are.
+
+    A subclass whose params move samples defines `num_params` and `aligned`; for a price of moves
+    also `num_penalties` and `penalties`.
+    """
 
     @abc.abstractmethod
     def between(self, sample: PyTree, prototype: PyTree) -> Scalar:
@@ -170,10 +174,16 @@ class AbstractUnalignedEnergy(AbstractSampleEnergy):
         return 0
 
     def bind(self, sample: PyTree, *, scale: float = 1.0) -> BoundEnergy:
-        return lambda params, sample, cluster: scale * self.between(sample, cluster.prototype)
+        def energy(params: Params, sample: PyTree, cluster: Clusters) -> Scalar:
+            distance = scale * self.between(self.aligned(params, sample), cluster.prototype)
+            if not self.num_penalties:
+                return distance
+            return distance + cluster.penalty @ self.penalties(params)
+
+        return energy
 
     def aligned(self, params: Params, sample: PyTree) -> PyTree:
-        """The sample as it is."""
+        """The sample moved by params; by default, without params, as it is."""
         return sample
 
     def pixel_weight(self, params: Params, sample: PyTree) -> Array | None:

@@ -132,7 +132,7 @@ class _Case(eqx.Module):
         for sample, expected in zip(samples, at_rest, strict=True):
             got = unaligned(sample, self.clusters)
             self.close("unaligned is the energy at the identity", got, expected)
-        exemplars = eqx.filter_jit(jax.vmap(self.energy.exemplar))(self.clusters.prototype)
+        exemplars = eqx.filter_jit(eqx.filter_vmap(self.energy.exemplar))(self.clusters.prototype)
         places = range(len(self.clusters))
         chosen = [jax.tree.map(lambda leaf, k=k: leaf[k], exemplars) for k in places]
         own = np.stack([self.energies(self.zero(x), x, self.free)[k] for k, x in enumerate(chosen)])
@@ -145,7 +145,7 @@ class _Case(eqx.Module):
 
     def check_bound(self, drawn: Array, samples: list[PyTree]) -> None:
         bound = self.energy.bind(samples[0])
-        batched = eqx.filter_jit(jax.vmap(bound, in_axes=(0, 0, None)))
+        batched = eqx.filter_jit(eqx.filter_vmap(bound, in_axes=(0, 0, None)))
         together = batched(drawn, stacked(samples), self.clusters.take(jnp.asarray(0)))
         alone = [self.energies(p, x, self.clusters)[0] for p, x in zip(drawn, samples, strict=True)]
         law = "vmap = loop, and what is bound depends on the sample's shape alone"

@@ -172,6 +172,31 @@ def test_without_a_fault_the_laws_hold(key: Key) -> None:
     check_energy(Moved("none"), key=key, draw=lambda k: jax.random.normal(k, (2,)))
 
 
+class Priced(AbstractUnalignedEnergy):
+    """Vectors that are moved at a price; `bind` is inherited, and the unit is an array."""
+
+    unit: Array = eqx.field(default=1.0, converter=jnp.asarray)
+    num_params: ClassVar[int] = 2
+    num_penalties: ClassVar[int] = 1
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return self.unit * jnp.sum((sample - prototype) ** 2)
+
+    def aligned(self, params: Array, sample: Array) -> Array:
+        return sample + params
+
+    def penalties(self, params: Array) -> Array:
+        return jnp.sum(params**2)[None]
+
+
+def test_params_count_in_an_energy_that_says_only_how_samples_move(key: Key) -> None:
+    check_energy(Priced(), key=key, draw=lambda k: jax.random.normal(k, (2,)))
+    moved = Priced().bind(jnp.zeros(2))(
+        jnp.array([1.0, 2.0]), jnp.zeros(2), Clusters(jnp.array([1.0, 3.0]), jnp.array([0.5]))
+    )
+    assert float(moved) == 1.0 + 0.5 * 5.0
+
+
 class RemembersParams(TransformedDistance):
     """An energy whose bound function keeps the first params that it was called with."""
 
