@@ -68,6 +68,11 @@ class Prediction(AbstractWithCandidates):
         Returns:
             Params for each cluster.
         """
+        if shared is None or not isinstance(clusters.predictor, tuple | list):
+            raise ValueError(
+                "Prediction reads a network, Learned.shared, and a tuple of heads, one for each "
+                "transform, Clusters.predictor: make them in GradientClustering(initialise=)"
+            )
         features = shared(sample)
         heads = clusters.predictor[: self.transforms]
         parts = [jax.vmap(lambda head: head(features))(head) for head in heads]
@@ -88,6 +93,10 @@ class Prediction(AbstractWithCandidates):
             return bound(*jax.lax.stop_gradient((params, sample, clusters)))
 
         params = self.predict(sample, clusters, shared)
+        if params.shape[1] != energy.num_params:
+            raise ValueError(
+                f"heads predict {params.shape[1]} params, and the energy has {energy.num_params}"
+            )
         num_candidates = self.num_candidates(len(clusters))
         chosen = jnp.arange(len(clusters), dtype=jnp.int32)
         if self.screening is not None and num_candidates < len(clusters):

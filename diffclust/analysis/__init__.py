@@ -12,6 +12,7 @@ from diffclust.analysis.hierarchy import Hierarchy, registered_gaussians, shape_
 from diffclust.analysis.model_selection import (
     Grounds,
     clusters_of_leading,
+    eigengaps,
     elbow,
     grounds_of_evidence,
     grounds_of_gaps,
@@ -31,6 +32,7 @@ __all__ = [
     "clusters_of_leading",
     "conformal_p_values",
     "describe_movement",
+    "eigengaps",
     "elbow",
     "evidence_of",
     "fit_from_common_start",

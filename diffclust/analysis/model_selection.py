@@ -146,6 +146,19 @@ def _depths(counts: np.ndarray, losses: Sequence[float] | np.ndarray) -> np.ndar
     return (values[0] - values) / fall - share if fall > 0.0 else np.zeros(len(values))
 
 
+def eigengaps(result: Result) -> dict[int, float]:
+    """The gaps between the eigenvalues of a graph that has been cut, for `grounds_of_gaps`.
+
+    Args:
+        result: A fit of a spectral method: its K and a few more have gaps.
+
+    Returns:
+        The gap λ_k - λ_(k+1) for every k, from 1.
+    """
+    eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
+    return dict(enumerate((-np.diff(eigenvalues)).tolist(), start=1))
+
+
 def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, float]]) -> Grounds:
     """Whether a graph falls into one number of parts much more clearly than into any other.
 
@@ -154,7 +167,8 @@ def grounds_of_gaps(num_clusters: Sequence[int], gaps: Sequence[Mapping[int, flo
 
     Args:
         num_clusters: Values of K, ascending.
-        gaps: For each K, the gap λ_k - λ_(k+1) after every k, in its own graph.
+        gaps: For each K, the gaps of its graph, from `eigengaps`. If the graph does not depend on
+            K, those of a fit of the largest K serve for all: `[gaps] * len(num_clusters)`.
 
     Returns:
         The grounds for the K whose gap is widest relative to the others of its graph. The choice is

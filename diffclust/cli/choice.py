@@ -327,8 +327,7 @@ def _by_eigengap(fits: Sequence[Fit], fitter: Fitter) -> Choice:
         graph = {"num_removed": removed} if removed else {}
         largest = dataclasses.replace(fits[-1], settings={**of[0].settings, **graph})
         result = fitter.fit(largest, f"graph {number + 1}", number, total)
-        eigenvalues = np.asarray(result.outcome.extras["eigenvalues"], np.float64)
-        own = dict(enumerate(-np.diff(eigenvalues), start=1))
+        own = analysis.eigengaps(result)
         weight = result.outcome.extras.get(IS_POSITIVE)
         cut = dataset if weight is None else dataset.take(np.flatnonzero(weight))
         for options in of:

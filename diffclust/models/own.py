@@ -40,6 +40,7 @@ class AbstractOwnModel(AbstractImageModel):
     Attributes:
         penalties: Weights of the energy's penalty terms, one per term.
         has_missing: Whether samples may hold NaN, which the energy must handle.
+        engine: The type of the composition.
     """
 
     penalties: tuple[float, ...] = eqx.field(
@@ -47,10 +48,15 @@ class AbstractOwnModel(AbstractImageModel):
     )
     has_missing: bool = eqx.field(static=True, default=False, kw_only=True)
     mask: ClassVar[str | None] = None
+    engine: ClassVar[type[Lloyd] | type[GradientEM]]
 
     def __check_init__(self):
-        """Refuses any number of weights other than one per term."""
-        energy = self.solver().energy
+        """Refuses another solver, and any number of weights other than one per term."""
+        solver, engine = self.solver(), self.engine.__name__
+        if not isinstance(solver, self.engine):
+            name, given = type(self).__name__, type(solver).__name__
+            raise ValueError(f"{name}(K, {engine}(energy, aligner)) takes no {given} there")
+        energy = solver.energy
         if len(self.penalties) != energy.num_penalties:
             raise ValueError(
                 f"penalties must be {energy.num_penalties} numbers, one for each term of "
@@ -91,8 +97,16 @@ class AbstractOwnModel(AbstractImageModel):
 
     def compose(self, description: Description, start: Start) -> Stages:
         """The stages of the solver, whose energy is checked first."""
-        learned = jax.eval_shape(lambda: self.template(description.sample))
-        _check_shapes(self.solver().energy, learned, description.sample)
+        sample = description.sample
+        try:
+            learned = jax.eval_shape(lambda: self.template(sample))
+            _check_shapes(self.solver().energy, learned, sample)
+        except Exception as error:
+            error.add_note(
+                f"each sample that was given has shape {jax.tree.map(jnp.shape, sample)}; that of "
+                "an image is (height, width, channels), also with one channel"
+            )
+            raise
         return super().compose(description, start)
 
     def working_copies(self, description: Description) -> int:
@@ -159,6 +173,7 @@ class Clustering(AbstractOwnModel, AbstractPrototypeModel):
             random, which is less sensitive to outliers.
     """
 
+    engine: ClassVar[type[Lloyd]] = Lloyd
     lloyd: Lloyd = eqx.field(metadata={"in_files": False})
     coarser: int = eqx.field(static=True, default=1, kw_only=True)
     seeding: Literal["k-means++", "random"] = eqx.field(
@@ -206,10 +221,11 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
             a sample's last params, but here it starts anew.
         initialise: Makes the learned arrays, before the first step, from one sample per cluster and
             a key. None uses these samples as prototypes, without networks. The penalties of its
-            clusters are set to `penalties`. JAX traces it, and it is also called with blank
-            samples.
+            clusters are set to `penalties`, and an objective of None to the reduction's own. JAX
+            traces it, and it is also called with blank samples.
     """
 
+    engine: ClassVar[type[GradientEM]] = GradientEM
     gradient: GradientEM = eqx.field(metadata={"in_files": False})
     final: GradientEM | None = eqx.field(default=None, kw_only=True, metadata={"in_files": False})
     initialise: Callable[[PyTree, Key], Learned] | None = eqx.field(
@@ -276,16 +292,35 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
             prototypes = jax.tree.map(_filled, prototypes)
         weights = jnp.asarray(self.penalties, dtype)
         penalty = jnp.broadcast_to(weights, (count, len(self.penalties)))
+        objective = self.gradient.reduction.init(count, dtype)
         if self.initialise is None:
-            objective = self.gradient.reduction.init(count, dtype)
             return Learned(Clusters(prototypes, penalty), None, objective)
         learned = self.initialise(prototypes, key)
+        _check_learned(learned)
         if len(learned.clusters) != count:
             raise ValueError(
                 f"initialise must return {count} clusters, a leading axis of all that belongs to "
                 f"them, not {len(learned.clusters)}"
             )
-        return eqx.tree_at(lambda tree: tree.clusters.penalty, learned, penalty)
+        clusters = dataclasses.replace(learned.clusters, penalty=penalty)
+        own = objective if learned.objective is None else learned.objective
+        return Learned(clusters, learned.shared, own)
+
+
+def _check_learned(learned: Any) -> None:
+    """Refuses another result of `initialise` than a tree of arrays."""
+    if not isinstance(learned, Learned):
+        raise ValueError(
+            "initialise must return Learned(Clusters(prototypes, penalty, heads), network), not "
+            f"{type(learned).__name__}"
+        )
+    for path, leaf in jax.tree.leaves_with_path(learned):
+        if not eqx.is_array_like(leaf):
+            raise ValueError(
+                f"initialise must return arrays alone, and {jax.tree_util.keystr(path)[1:]} is a "
+                f"{type(leaf).__name__}: make that a static field (eqx.nn.Linear has arrays alone, "
+                "and eqx.nn.MLP its activation, too)"
+            )
 
 
 _FINAL_STEPS = 50

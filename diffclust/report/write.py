@@ -79,6 +79,11 @@ def write_report(
             that no report wrote.
     """
     _validation.positive(samples_per_group, "samples_per_group")
+    if not isinstance(dataset, Dataset | LandmarkSet | SeriesSet):
+        raise ValueError(
+            "the report needs a data set, such as Dataset(images) or SeriesSet(series) of "
+            f"diffclust.data, not {type(dataset).__name__}"
+        )
     fitted, noun = (len(result.assignments), *result.sample_shape), result.model.words.noun
     count, *shape = dataset.samples.shape
     if (count, *result.model.registered_shape(tuple(shape))) != fitted:

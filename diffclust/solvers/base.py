@@ -3,7 +3,7 @@
 import abc
 import warnings
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import equinox as eqx
 import jax
@@ -66,6 +66,23 @@ def aligner_for(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstr
     has_offsets = type(reduction).offsets is not AbstractReduction.offsets
     needs_all = not reduction.is_hard or has_offsets
     return NoAlignment(candidates=None) if needs_all and aligner == NoAlignment() else aligner
+
+
+def check_parts(energy: Any, aligner: Any) -> None:
+    """Refuses what is no energy or no aligner, such as a class in the place of an object.
+
+    Args:
+        energy: The energy that was given to a solver.
+        aligner: The aligner that was given with it.
+
+    Raises:
+        ValueError: With what was given.
+    """
+    parts = {"energy": (energy, AbstractPairEnergy), "aligner": (aligner, AbstractAligner)}
+    for name, (part, kind) in parts.items():
+        if not isinstance(part, kind):
+            given = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
+            raise ValueError(f"{name} must be an object of an {kind.__name__}, not {given}")
 
 
 def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:

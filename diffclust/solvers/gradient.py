@@ -23,7 +23,15 @@ from diffclust.prototypes import Learned
 from diffclust.prototypes.base import column
 from diffclust.solvers.adam import ADAM as ADAM
 from diffclust.solvers.adam import OPTIMIZERS, BiasCorrection
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, aligner_for, memory_of, zeros_of
+from diffclust.solvers.base import (
+    AbstractSolver,
+    Adjoint,
+    Memory,
+    aligner_for,
+    check_parts,
+    memory_of,
+    zeros_of,
+)
 from diffclust.solvers.lloyd import hard_membership, total_share
 from diffclust.types import Count, Key, Scalar
 
@@ -107,6 +115,7 @@ class GradientEM(AbstractSolver):
 
     def __post_init__(self):
         """Makes the aligner follow all clusters if memberships are soft."""
+        check_parts(self.energy, self.aligner)
         self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):

@@ -14,7 +14,15 @@ from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMini
 from diffclust.linalg import product
 from diffclust.parallel.chunks import Batch
 from diffclust.prototypes import AbstractPrototypeFamily, Clusters, Learned
-from diffclust.solvers.base import AbstractSolver, Adjoint, Memory, aligner_for, memory_of, zeros_of
+from diffclust.solvers.base import (
+    AbstractSolver,
+    Adjoint,
+    Memory,
+    aligner_for,
+    check_parts,
+    memory_of,
+    zeros_of,
+)
 from diffclust.types import Count, Scalar
 
 
@@ -91,6 +99,7 @@ class Lloyd(AbstractSolver):
 
     def __post_init__(self):
         """Takes the energy's family if none is given, and all clusters if memberships are soft."""
+        check_parts(self.energy, self.aligner)
         if not isinstance(self.energy, AbstractSampleEnergy):
             raise ValueError(
                 f"{type(self.energy).__name__} moves prototypes: take it to GradientEM, or an "

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,16 +12,18 @@ import pytest
 from jaxtyping import Array
 
 from diffclust import DTIKMeans, Training, load, save
-from diffclust.alignment import Descent, GridSearch, NoAlignment, Sequential, Stage
+from diffclust.alignment import Descent, GridSearch, NoAlignment, Prediction, Sequential, Stage
 from diffclust.data import Dataset
 from diffclust.energies import (
     AbstractUnalignedEnergy,
     Entropic,
+    MixtureLikelihood,
     TransformedDistance,
     TransformedPrototype,
 )
 from diffclust.models import GradientClustering, Result, warped_prototypes
 from diffclust.models.trained import _sums
+from diffclust.networks import StridedBackbone, make_heads
 from diffclust.parallel import Data, data_mesh
 from diffclust.plotting import Film, loss_history, prototype_sheet
 from diffclust.prototypes import Clusters, Learned
@@ -161,6 +164,17 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
     def initialise(prototypes: Array, key: Array) -> Learned:
         return Learned(Clusters(prototypes[:2], jnp.zeros((2, 0), prototypes.dtype)))
 
+    def mlp(prototypes: Array, key: Array) -> Learned:
+        network = eqx.nn.MLP(20, 2, 4, 1, key=key)
+        return Learned(Clusters(prototypes, jnp.zeros((K, 0))), network)
+
+    def three_params(prototypes: Array, key: Array) -> Learned:
+        network = StridedBackbone(*prototypes.shape[1:], key=key)
+        heads = (make_heads(K, network.num_features, 3, key=key),)
+        return Learned(Clusters(prototypes, jnp.zeros((K, 1)), heads), network)
+
+    predicted = GradientEM(TransformedPrototype(Translation()), Prediction())
+
     class Unread(Entropic):
         def init(self, num_clusters: int, dtype: jnp.dtype) -> Array:
             return jnp.zeros(num_clusters, dtype)
@@ -178,6 +192,18 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
         "initialise must return 3 clusters.* not 2": lambda: GradientClustering(
             K, plain, initialise=initialise, training=FEW
         ).fit(series(), key=key),
+        "initialise must return Learned.*, not": lambda: GradientClustering(
+            K, plain, initialise=lambda prototypes, key: prototypes
+        ).fit(series(), key=key),
+        "shared.activation is a .*: make that a static field": lambda: GradientClustering(
+            K, plain, initialise=mlp
+        ).fit(series(), key=key),
+        "Prediction reads a network, Learned.shared, and a tuple of heads": lambda: (
+            GradientClustering(K, predicted, penalties=(0.0,)).fit(blobs(8), key=key)
+        ),
+        "heads predict 3 params, and the energy has 2": lambda: GradientClustering(
+            K, predicted, penalties=(0.0,), initialise=three_params
+        ).fit(blobs(8), key=key),
         "NaN or infinity at index 1": lambda: GradientClustering(K, plain).fit(
             np.asarray([[0.0], [np.nan], [1.0]]), key=key
         ),
@@ -186,6 +212,19 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
         with pytest.raises(ValueError, match=message) as caught:
             make()
         assert "\n" not in str(caught.value)
+
+
+def test_an_objective_that_initialise_leaves_out_is_the_reductions(key: jax.Array) -> None:
+    gradient = GradientEM(TransformedPrototype(Identity()), NoAlignment(), MixtureLikelihood())
+    prototypes = jnp.asarray(series()[:K])
+
+    def begun(prototypes: Array, key: Array) -> Learned:
+        return Learned(Clusters(prototypes, jnp.ones((K, 0))))
+
+    plain = GradientClustering(K, gradient)
+    model = dataclasses.replace(plain, initialise=begun)
+    learned, expected = (each.init(prototypes, key) for each in (model, plain))
+    np.testing.assert_array_equal(learned.objective, expected.objective)
 
 
 def test_missing_values_of_the_first_prototypes_are_filled(key: jax.Array) -> None:

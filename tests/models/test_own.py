@@ -17,6 +17,7 @@ from jaxtyping import Array
 
 from diffclust import load, save
 from diffclust.alignment import Descent, GridSearch, InvariantDistance, NoAlignment, Stage
+from diffclust.analysis import eigengaps
 from diffclust.data import Dataset, SeriesSet, simulated_shapes
 from diffclust.distances import (
     AbstractDistance,
@@ -72,6 +73,7 @@ from diffclust.solvers import (
     clusters_of,
     run,
 )
+from diffclust.solvers.base import check_parts
 from diffclust.storage import SnapshotFolder
 from diffclust.testing import check_energy
 from diffclust.transforms import (
@@ -215,6 +217,8 @@ def test_a_graph_is_cut_as_a_model_compares_samples(
     samples, model = series(), SpectralClustering(K, plain())
     result = model.fit(samples, key=key)
     assert together(result.assignments)
+    gaps, gap = eigengaps(result), result.outcome.figures["eigengap"]
+    assert gaps[K] == pytest.approx(gap) == max(gaps.values())
     # The neighbours are the nearest, by scikit-learn, and of the graph no more is used.
     flat = samples.reshape(len(samples), -1)
     nearest = sklearn.neighbors.NearestNeighbors(n_neighbors=8).fit(flat).kneighbors(flat)[0]
@@ -553,6 +557,35 @@ def test_samples_may_be_nested_lists(key: jax.Array) -> None:
 def test_penalties_must_be_the_energys() -> None:
     with pytest.raises(ValueError, match="penalties must be 0 numbers"):
         Clustering(K, plain().lloyd, penalties=(1.0,))
+
+
+def test_other_parts_than_are_asked_for_are_refused() -> None:
+    energy, none = TransformedDistance(Identity()), NoAlignment()
+    for message, parts in {
+        "energy must be .* not the class TransformedDistance": (TransformedDistance, none),
+        "energy must be .* not Identity": (Identity(), none),
+        "aligner must be .* not the class NoAlignment": (energy, NoAlignment),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            check_parts(*parts)
+    # Run-time checks of types, which tests switch on, come first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="takes no GradientEM|lloyd"):
+        Clustering(K, GradientEM(energy, none))  # pyright: ignore[reportArgumentType]
+
+
+class OfImages(AbstractUnalignedEnergy):
+    """The squared distance of the first channel."""
+
+    def between(self, sample: Array, prototype: Array) -> Array:
+        return jnp.sum((sample[:, :, 0] - prototype[:, :, 0]) ** 2)
+
+
+def test_an_error_of_the_energy_names_the_shape_of_samples(key: jax.Array) -> None:
+    rows = np.random.default_rng(0).random((12, 16), np.float32)
+    model = Clustering(K, Lloyd(OfImages(), NoAlignment(), MeanImages()))
+    with pytest.raises(IndexError) as caught:
+        model.fit(rows, key=key)
+    assert any("has shape (16,); that of an image is" in note for note in caught.value.__notes__)
 
 
 class Manhattan(AbstractDistance):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from PIL import Image
@@ -527,6 +528,8 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     result, dataset = made(KMeans(2))
     with pytest.raises(ValueError, match="images that were fitted"):
         write_report(tmp_path / "r.html", result, dataset.take(range(5)))
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match=r"needs a data set|dataset"):
+        write_report(tmp_path / "r.html", result, dataset.images)
     with pytest.raises(ValueError, match="samples_per_group must be at least 1"):
         write_report(tmp_path / "r.html", result, dataset, samples_per_group=0)
     assert list(tmp_path.iterdir()) == []
