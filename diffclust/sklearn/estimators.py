@@ -174,6 +174,10 @@ class Clusterer(_Predictor):
         """Whether samples are rows of any numbers."""
         return cls._method.solver == "lloyd" and cls._method.moves == "nothing"
 
+    def _needs_places(self) -> bool:
+        """Whether samples of a method that takes rows must be images all the same."""
+        return self._takes_rows() and (self.register != "none" or self.mask is not None)
+
     def _precision(self, X: np.ndarray) -> Any:
         """JAX's precision, whatever that of the samples; that of rows of numbers is their own."""
         if self._takes_rows():
@@ -259,7 +263,7 @@ class Clusterer(_Predictor):
 
     def _samples(self, X: np.ndarray) -> np.ndarray:
         """Rows of numbers as samples of the model."""
-        needs_places = self._takes_rows() and (self.register != "none" or self.mask is not None)
+        needs_places = self._needs_places()
         if needs_places and X.ndim < 3:
             raise ValueError(
                 "register and mask need images, and X has rows of numbers; give an array of "
@@ -333,6 +337,11 @@ class Clusterer(_Predictor):
         check_is_fitted(self)
         array, given = self._checked(X)
         self._check_range(given)
+        # Rows of pixels have lost their shape; all other samples are compared by the model.
+        size, fitted = array.shape[1:3], self.cluster_centers_.shape[1:3]
+        has_rows = self._takes_rows() and not self._needs_places()
+        if has_rows and len(size) == len(fitted) == 2 and size != fitted:
+            raise ValueError(f"X has images of {size} pixels, and the fitted ones had {fitted}")
         with self._precision(self.cluster_centers_):
             values = getattr(self.result_, method)(self._samples(array))
         return values.astype(array.dtype) if isinstance(values, np.ndarray) else values

@@ -416,6 +416,15 @@ def test_kmeans_takes_images_where_pixels_have_places() -> None:
             sklearn.KMeans(**more, **settings).fit(images.reshape(len(images), -1))
 
 
+def test_images_of_another_shape_with_as_many_pixels_are_refused() -> None:
+    images = blobs(12, 8, 6)
+    model = sklearn.KMeans(**FEW).fit(images)
+    with pytest.raises(ValueError, match=r"images of \(6, 8\) pixels, and the fitted .* \(8, 6\)"):
+        model.predict(images.reshape(12, 6, 8))
+    same = model.predict(images.reshape(12, 48))
+    np.testing.assert_array_equal(same, model.predict(images[..., None]))
+
+
 def test_bytes_and_floats_of_another_range_are_refused() -> None:
     images = blobs(12, 8, 6)
     levels = np.round(255 * images / images.max())
