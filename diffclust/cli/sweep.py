@@ -283,7 +283,7 @@ def _marked(choice: Choice, columns: Columns) -> Columns:
 
 
 def _named(scores: Columns) -> Columns:
-    """The scores by the names that readers know."""
+    """The scores by the names of `SCORES`."""
     return {SCORES.get(name, name): texts for name, texts in scores.items()}
 
 

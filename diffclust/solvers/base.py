@@ -82,7 +82,7 @@ def check_parts(energy: Any, aligner: Any) -> None:
     for name, (part, kind) in parts.items():
         if not isinstance(part, kind):
             given = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
-            raise ValueError(f"{name} must be an object of an {kind.__name__}, not {given}")
+            raise ValueError(f"{name} must be an {kind.__name__}, not {given}")
 
 
 def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:
