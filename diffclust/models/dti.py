@@ -19,7 +19,6 @@ _PUBLISHED: dict[str, Any] = {
     "epochs": (50, 100, 50, 80, 20),
     "split_merge": False,
     "refill_every": 50,
-    "bias_correction": "array",
 }
 """What both DTI models share of the paper's settings (Sec. 4.2) and the authors' configuration."""
 

@@ -344,9 +344,9 @@ class Training(AbstractSettings):
         refill_every: Number of steps between refills of clusters that are too small
             (`least_share`), in all phases. If not given, they are refilled after every pass over
             the images, but at least 50 steps apart and not in the last phase.
-        bias_correction: From when Adam counts steps, by which it corrects its moments: `"fit"`,
-            from the first step of the fit, or `"array"`, for every array from its first gradient,
-            as PyTorch does. With the former, what predicts a transform that is added later at first
+        bias_correction: From when Adam counts steps, by which it corrects its moments: `"array"`,
+            for every array from its first gradient, as PyTorch does, or `"fit"`, from the first
+            step of the fit. With the latter, what predicts a transform that is added later at first
             makes steps up to seven times as large.
 
     References:
@@ -370,7 +370,7 @@ class Training(AbstractSettings):
     least_share: float = eqx.field(static=True, default=0.2, kw_only=True)
     num_starts: int = eqx.field(static=True, default=1, kw_only=True)
     refill_every: int | None = eqx.field(static=True, default=None, kw_only=True)
-    bias_correction: BiasCorrection = eqx.field(static=True, default="fit", kw_only=True)
+    bias_correction: BiasCorrection = eqx.field(static=True, default="array", kw_only=True)
 
     def __check_init__(self):
         """Refuses invalid settings."""

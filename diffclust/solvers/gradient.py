@@ -111,7 +111,7 @@ class GradientEM(AbstractSolver):
     adjoint: Adjoint = eqx.field(static=True, default="envelope", kw_only=True)
     optimizer: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
     optimiser: _Optimizer = eqx.field(static=True, default=None, kw_only=True)
-    bias_correction: BiasCorrection = eqx.field(static=True, default="fit", kw_only=True)
+    bias_correction: BiasCorrection = eqx.field(static=True, default="array", kw_only=True)
 
     def __post_init__(self):
         """Makes the aligner follow all clusters if memberships are soft."""

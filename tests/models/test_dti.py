@@ -52,7 +52,7 @@ def bars(channels: int = 1) -> np.ndarray:
 
 
 IMAGES = bars()
-BRIEF = Training(steps=(20, 150, 30), batch_size=20)
+BRIEF = Training(steps=(20, 150, 30), batch_size=20, learning_rate=2e-3)
 SMALL = {
     "dti-kmeans": DTIKMeans(3, transforms="aff", training=BRIEF),
     "dti-gmm": DTIGaussianMixture(3, transforms="aff", training=BRIEF, initial_variance=0.1),
