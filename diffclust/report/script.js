@@ -244,6 +244,14 @@ function unfold() {
   }
 }
 
+// What is folded up is printed as well.
+let folded = [];
+
+function unfoldAll() {
+  folded = document.querySelectorAll("details:not([open])");
+  folded.forEach((part) => (part.open = true));
+}
+
 // Where nothing can point, a tap shows what a tooltip says, and the next tap puts it away.
 function showTooltip(event) {
   const tooltip = document.querySelector(".tooltip");
@@ -294,4 +302,6 @@ dialog.addEventListener("click", (event) => {
 dialog.addEventListener("close", () => current.querySelector("svg").focus());
 addEventListener("click", showTooltip);
 addEventListener("hashchange", unfold);
+addEventListener("beforeprint", unfoldAll);
+addEventListener("afterprint", () => folded.forEach((part) => (part.open = false)));
 unfold();

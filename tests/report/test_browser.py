@@ -262,6 +262,18 @@ def test_printed_numbers_keep_the_ground_they_are_legible_on(
     assert set(cells) == {"exact"}
 
 
+def test_what_is_folded_up_is_printed(browser: "Browser", report: Path) -> None:
+    page, wrong = opened(browser, report)
+    assert page.query_selector_all("details")
+    page.evaluate("addEventListener('beforeprint', () => count = folds().length)")
+    page.evaluate("folds = () => document.querySelectorAll('details:not([open])')")
+    before = page.evaluate("folds().length")
+    page.pdf()
+    assert (before, page.evaluate("count")) == (1, 0)
+    assert page.evaluate("folds().length") == before
+    assert wrong == []
+
+
 def test_a_film_for_some_and_stills_for_others(browser: "Browser", report: Path) -> None:
     film = ".film img"
     for reduced, stands in (("no-preference", False), ("reduce", True)):
