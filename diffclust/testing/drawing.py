@@ -125,3 +125,18 @@ def agree(law: str, got: Any, expected: Any, tolerance: float) -> None:
     """Raises where two arrays differ in shape, dtype, or by more than the tolerance."""
     settings = {"equal_nan": False, "err_msg": f"broken law: {law}", "strict": True}
     np.testing.assert_allclose(got, expected, rtol=0.0, atol=tolerance, **settings)
+
+
+def close(law: str, got: PyTree, expected: PyTree, steps: float = 100.0) -> None:
+    """Raises where leaves of two trees differ by more than some steps of rounding.
+
+    Args:
+        law: What is then broken.
+        got: Arrays.
+        expected: As many, of the same shapes and dtypes.
+        steps: Most steps, each of one more than the leaf's largest number.
+    """
+    for one, other in zip(*map(jax.tree.leaves, (got, expected)), strict=True):
+        one, other = np.asarray(one), np.asarray(other)
+        scale = 1.0 + float(np.max(np.abs(other), initial=0.0))
+        agree(law, one, other, steps * rounding(one) * scale)

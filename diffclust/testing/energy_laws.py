@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
 from diffclust.prototypes import Clusters
-from diffclust.testing.drawing import agree, generator, require, rounding, smooth_image, stacked
+from diffclust.testing.drawing import close, generator, require, rounding, smooth_image, stacked
 from diffclust.types import Key, Params
 
 
@@ -105,10 +105,7 @@ class _Case(eqx.Module):
 
     def close(self, law: str, got: PyTree, expected: PyTree) -> None:
         """Requires that numbers agree, but for rounding."""
-        for one, other in zip(*map(jax.tree.leaves, (got, expected)), strict=True):
-            one, other = np.asarray(one), np.asarray(other)
-            slack = 64 * rounding(one) * (1.0 + float(np.max(np.abs(other), initial=0.0)))
-            agree(f"{self.name}: {law}", one, other, slack)
+        close(f"{self.name}: {law}", got, expected, 64.0)
 
     def check_penalties(self, drawn: Array, sample: PyTree) -> None:
         penalties = eqx.filter_jit(self.energy.penalties)
