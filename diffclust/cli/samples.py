@@ -288,11 +288,9 @@ def sample_arguments(options: Fit, dataset: Collection) -> dict[str, np.ndarray]
     """
     arguments = {}
     if options.weights is not None:
-        drawn = None if options.limit is None else (options.limit, options.seed)
-        total = len(dataset) + len(dataset.skipped)
-        if options.source in DRAWN_SETS:
-            drawn, total = None, None
-        if drawn is not None or (dataset.indices >= total).any():
+        is_part, total = options.source in DRAWN_SETS, len(dataset) + len(dataset.skipped)
+        drawn = None if is_part or options.limit is None else (options.limit, options.seed)
+        if is_part or drawn is not None or (dataset.indices >= total).any():
             total = None  # the set is drawn from a larger one, of unknown size
         weights = load_weights(options.weights, dataset.indices, total=total, drawn=drawn)
         arguments["sample_weight"] = weights

@@ -19,8 +19,9 @@ from diffclust.cli.choice import Fitter, Trial, fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
 from diffclust.cli.runs import partial_folder, read_run
+from diffclust.cli.samples import sample_arguments
 from diffclust.cli.summary import console, text_table
-from diffclust.data import load
+from diffclust.data import Dataset, load
 from diffclust.models import KMeans
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
@@ -431,6 +432,17 @@ def test_a_sweep_of_equal_images_has_no_elbow(run: Run) -> None:
     status, out, _ = run("sweep", "equal.npy", "-k", "1-4", *QUICK, "--out", "swept")
     assert status == 0
     assert "No clear choice: the losses of these K differ by rounding alone." in out
+
+
+def test_a_set_that_is_drawn_from_another_takes_the_weights_of_that(tmp_path: Path) -> None:
+    weights = str(tmp_path / "weights.npy")
+    np.save(weights, np.arange(50.0))
+    images = np.zeros((2, 8, 8, 1), np.float32)
+    dataset = Dataset(images, indices=np.array([3, 40]))
+    for limit in (None, 2):
+        options = Fit("mnist-1k", 2, weights=weights, limit=limit)
+        given = sample_arguments(options, dataset)
+        assert given["sample_weight"].tolist() == [3.0, 40.0]
 
 
 def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
