@@ -613,13 +613,8 @@ class SavedStates:
         # A name may be too long for more.
         removed = self._folder.with_name(f".{self._folder.name[:50]}.removed")
         shutil.rmtree(removed, ignore_errors=True)
-        try:
-            with locked(self._folder):
-                self._folder.rename(removed)
-        except ValueError:
-            return
-        except OSError:
-            pass
+        with contextlib.suppress(ValueError, OSError), locked(self._folder):
+            self._folder.rename(removed)
         shutil.rmtree(removed, ignore_errors=True)
 
 
