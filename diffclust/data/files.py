@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import BinaryIO, Unpack
+from typing import Any, BinaryIO, Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -243,10 +243,29 @@ def read_members(path: Path) -> dict[str, np.ndarray]:
         return {key: np.asarray(archive[key]) for key in archive.files}
 
 
+def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Reads the header of an array in NumPy's format.
+
+    Args:
+        file: An open file at the beginning of the array; it is left at the first number.
+
+    Returns:
+        Its shape, whether it is stored column by column, and its dtype.
+
+    Raises:
+        ValueError: If it is none, or of a format that plain numbers do not have.
+    """
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"format {version} holds no plain numbers")
+
+
 def refuse_bombs(archive: NpzFile, path: Path) -> None:
     """Refuse members that would fill the memory from a few bytes."""
-    if archive.zip is None:
-        return
+    assert archive.zip is not None  # as in every archive that is open
     for member in archive.zip.infolist():
         ratio = member.file_size / max(member.compress_size, 1)
         if member.file_size > BOMB_BYTES and ratio > BOMB_RATIO:

@@ -12,7 +12,7 @@ from diffclust import _validation
 from diffclust._validation import reason_of, some
 from diffclust.data.arrays import check_labels
 from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels
-from diffclust.data.files import read_members
+from diffclust.data.files import read_members, read_npy_header
 from diffclust.data.landmark_text import CURVES, StoredLandmarks, read_csv, read_tps
 from diffclust.data.text import as_column
 
@@ -217,10 +217,7 @@ def table_of(path: Path) -> Literal["landmarks", "series"] | None:
 def _num_axes(archive: zipfile.ZipFile, key: str) -> int:
     """The number of axes of an array in an archive, by its header."""
     with archive.open(f"{key}.npy") as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0
-        read = read if version == (1, 0) else np.lib.format.read_array_header_2_0
-        return len(read(file)[0])
+        return len(read_npy_header(file)[0])
 
 
 def check_landmarks(

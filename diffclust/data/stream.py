@@ -24,7 +24,7 @@ from diffclust.data.arrays import (
     fit_images,
 )
 from diffclust.data.dataset import DataError, Dataset, FileError, encode_labels
-from diffclust.data.files import choose_keys, damage_explained, no_split
+from diffclust.data.files import choose_keys, damage_explained, no_split, read_npy_header
 from diffclust.data.folder import (
     FolderFiles,
     choose_files,
@@ -410,14 +410,7 @@ def _open_file(
 
 def _open_array(path: Path, file: BinaryIO) -> RawImages:
     """Opens the images of an array that begins at the file's position."""
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in readers:
-        raise ValueError(f"format {version} holds no plain numbers")
-    shape, is_fortran, dtype = readers[version](file)
+    shape, is_fortran, dtype = read_npy_header(file)
     if dtype.hasobject:
         raise DataError(f"{str(path)!r} needs pickle, which is never loaded; save plain numbers.")
     if is_fortran:
