@@ -65,7 +65,8 @@ def check_energy(
     case.check_identity(samples)
     case.check_bound(drawn, samples)
     case.check_slopes(drawn[0], samples[0])
-    case.check_levels(samples[0])
+    same = energy.coarser(samples[0], 1)
+    case.close("a level as fine as the sample's is the sample", same, samples[0])
     if isinstance(energy, AbstractSampleEnergy):
         case.check_aligned(energy, drawn[0], samples[0])
 
@@ -172,10 +173,6 @@ class _Case(eqx.Module):
             leaves = jax.tree.leaves(slope((moved, of, cluster.prototype)))
             finite = all(bool(np.all(np.isfinite(leaf))) for leaf in leaves)
             self.require(finite, f"slopes are finite {where}")
-
-    def check_levels(self, sample: PyTree) -> None:
-        same = self.energy.coarser(sample, 1)
-        self.close("a level as fine as the sample's is the sample", same, sample)
 
     def check_aligned(self, energy: AbstractSampleEnergy, params: Params, sample: PyTree) -> None:
         aligned = eqx.filter_jit(energy.aligned)
