@@ -91,6 +91,11 @@ class _Predictor(ClusterMixin, BaseEstimator):
         """Applies a method of the result to samples."""
         raise NotImplementedError
 
+    def _keep(self, result: Result) -> None:
+        """Keeps a fit, and sets the attributes that scikit-learn's clusterers have after one."""
+        self.result_, self.labels_ = result, result.assignments
+        self.inertia_, self.n_iter_ = float(result.loss), len(result.history)
+
     def predict(self, X: Any) -> np.ndarray:
         """The cluster of each sample.
 
@@ -321,15 +326,12 @@ class Clusterer(_Predictor):
                 # A message names samples by their places, which are those of X here.
                 model.prepared(self._samples(array))
                 raise
-            self.result_ = _restored(result, order)
+            self._keep(_restored(result, order))
         self._range = given
-        self.labels_ = self.result_.assignments
         # Registered images have a size of their own.
         own = result.prototypes.shape if result.model.registers else array.shape
         shape = (-1,) if array.ndim == 2 else own[1:]
         self.cluster_centers_ = result.prototypes.reshape(model.num_clusters, *shape)
-        self.inertia_ = float(result.loss)
-        self.n_iter_ = len(result.history)
         return self
 
     def _apply(self, method: str, X: Any) -> Any:
@@ -440,11 +442,8 @@ class ModelClusterer(_Predictor):
             ValueError: If an argument is not what it should be.
         """
         key = _key(self.random_state)
-        self.result_ = self.model.fit(X, key=key, sample_weight=sample_weight, callback=ignore)
-        self.labels_ = self.result_.assignments
+        self._keep(self.model.fit(X, key=key, sample_weight=sample_weight, callback=ignore))
         self.cluster_centers_ = self.result_.prototypes
-        self.inertia_ = float(self.result_.loss)
-        self.n_iter_ = len(self.result_.history)
         return self
 
     def _apply(self, method: str, X: Any) -> Any:
