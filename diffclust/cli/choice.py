@@ -198,8 +198,10 @@ class Fitter:
         first = runs / (runs + 1) if model.descriptor.solver == "lloyd" else 1.0
         if changed or self._frame:
             model = model.from_settings({**model.settings(), **self._frame, **changed})
+        begin, share, restarts = number, first, None
         if changed:
             key = jax.random.fold_in(key, 1)
+            begin, share, restarts = number + first, 1.0 - first, 1
         # By all that decides the result: a sweep that goes on may try other numbers of clusters.
         of = json.dumps([model.settings(), bool(changed)], sort_keys=True)
         saved = self.folder / hashlib.sha256(of.encode()).hexdigest()[:16]
@@ -209,9 +211,6 @@ class Fitter:
             except ValueError:  # It is damaged, and made again.
                 shutil.rmtree(saved)
         place = f"({number + 1} of {total})"
-        begin, share, restarts = number, first, None
-        if changed:
-            begin, share, restarts = number + first, 1.0 - first, 1
         show = self._bar.following(
             f"{name} {place}, ", begin, total, share=share, restarts=restarts
         )

@@ -143,13 +143,12 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             f"{needed:.1f} GiB of memory",
             file=sys.stderr,
         )
-    elif isinstance(options, Predict) and is_picture(source):
+        return dataset
+    if isinstance(options, Predict) and is_picture(source):
         _refuse_options(options, OF_RECORDINGS, "recordings, and this is a picture")
         path = Path(source)
-        dataset = load_pictures(path.parent, [Path(path.name)], **common)
-    else:
-        dataset = load(source, rate=options.rate, seconds=options.seconds, **common)
-    return dataset
+        return load_pictures(path.parent, [Path(path.name)], **common)
+    return load(source, rate=options.rate, seconds=options.seconds, **common)
 
 
 def loader_arguments(
@@ -453,7 +452,7 @@ def check_samples(
         blank = _without_figures(model, dataset.images)
         names = [f" ({path!r})" for path in dataset.paths or ()] or [""] * len(dataset)
         places = [f"{dataset.indices[i]}{names[i]}" for i in blank]
-        where = "" if _mask_of(model) is None else " where the mask shows them"
+        where = "" if getattr(model, "mask", None) is None else " where the mask shows them"
         message = (
             f"{blank.size} of {len(dataset)} images are blank (of a single colour{where}), at "
             f"index {_validation.some(places)}; remove them, or leave them out with --skip-bad"
@@ -479,13 +478,9 @@ def check_samples(
         print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
-def _mask_of(model: AbstractModel) -> str | None:
-    return getattr(model, "mask", None)
-
-
 def _without_figures(model: AbstractModel, images: Images) -> np.ndarray:
     """Indices of the images of a single colour, as far as a mask shows them."""
-    mask = _mask_of(model)
+    mask = getattr(model, "mask", None)
     if mask is None or isinstance(images, ImageSource):
         return _validation.uniform_images(images)
     visible = mask_weights(mask)[..., 0] > 0.0

@@ -208,9 +208,8 @@ class SnapshotFolder:
         for name, value in described["run"].items():
             was = stored["run"].get(name)
             # As text NaN is itself.
-            if was != value and json.dumps(was, sort_keys=True) != json.dumps(
-                value, sort_keys=True
-            ):
+            texts = {json.dumps(each, sort_keys=True) for each in (was, value)}
+            if was != value and len(texts) > 1:
                 raise ValueError(
                     f"the interrupted run in {str(self._path)!r} {difference(name, was, value)}; "
                     "ask for the same to go on, or remove that folder to start anew"
