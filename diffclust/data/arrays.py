@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from diffclust._validation import some, unmasked
+from diffclust._validation import as_array, some
 from diffclust.data.dataset import DataError, draw
 
 if TYPE_CHECKING:
@@ -50,15 +50,9 @@ def as_images(
             infinite (with the indices of those images), or the type has no fixed range.
     """
     try:
-        unmasked(array, name)
+        array = as_array(array, name, "images of one size")
     except ValueError as error:
         raise DataError(f"{error}.") from error
-    try:
-        array = np.asarray(array)
-    except ValueError as error:
-        raise DataError(
-            f"{name} must be one array [n, height, width, channels]: got several shapes; resize."
-        ) from error
     check_shape(array, name)
     if array.ndim == 3:
         array = array[..., None]

@@ -68,7 +68,7 @@ def test_float32_is_not_copied_and_never_changed():
 def test_unfit_arrays(array, message):
     with pytest.raises(DataError, match=message) as raised:
         as_images(array, name="pictures")
-    assert str(raised.value).startswith("pictures must be")
+    assert str(raised.value).startswith("pictures must ")
     assert "\n" not in str(raised.value)
 
 
