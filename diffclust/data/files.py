@@ -24,7 +24,8 @@ from diffclust.data.dataset import DataError, Dataset, FileError, draw, encode_l
 from diffclust.data.pictures import FORMATS, quiet_decoding, read_picture
 from diffclust.masks import as_mask, mask_weights
 
-_NPY, _ZIP, _PICKLE, _JPEG = b"\x93NUMPY", b"PK", b"\x80", b"\xff\xd8\xff"
+_NPY, _PICKLE, _JPEG = b"\x93NUMPY", b"\x80", b"\xff\xd8\xff"
+_ZIP = b"PK\3\4", b"PK\5\6"  # the latter of an empty one
 _LABEL_KEYS = {"x": ("y", "labels"), "images": ("labels", "y")}
 """What labels may be called, by the name of the images."""
 
@@ -128,11 +129,12 @@ def read_archive(path: Path, split: str = "all") -> Contents:
 
 
 @contextlib.contextmanager
-def damage_explained(path: Path) -> Generator[None]:
+def damage_explained(path: Path, example: str = "x=images, y=labels") -> Generator[None]:
     """Turns whatever reading a damaged `.npy` or `.npz` file raises into a `DataError`.
 
     Args:
         path: The file.
+        example: What to save in its place, as arguments of `np.savez`.
 
     Yields:
         Nothing.
@@ -149,7 +151,7 @@ def damage_explained(path: Path) -> Generator[None]:
         if "pickle" in str(error).lower():
             wrong = (
                 "needs pickle, which can run any code and is never loaded here; save plain "
-                "numbers or strings, for example with np.savez(path, x=images, y=labels)."
+                f"numbers or strings, for example with np.savez(path, {example})."
             )
         elif isinstance(error, MemoryError):
             wrong = "needs more memory than there is, or is damaged; save it smaller, or as uint8."
@@ -165,7 +167,7 @@ def _check_header(file: BinaryIO, path: Path) -> None:
     """Refuse what is neither `.npy` nor `.npz`, all of which `np.load` would take for pickle."""
     header = file.read(8)
     file.seek(0)
-    if not header.startswith((_NPY, _ZIP, _PICKLE)):
+    if not header.startswith((_NPY, *_ZIP, _PICKLE)):
         raise DataError(
             f"{str(path)!r} is {'empty' if not header else 'neither .npy nor .npz inside'}; "
             f"save it again with np.save or np.savez."
@@ -225,22 +227,24 @@ def choose_keys(keys: list[str], path: Path, split: str) -> tuple[list[str], lis
     )
 
 
-def read_members(path: Path) -> dict[str, np.ndarray]:
+def read_members(path: Path, example: str) -> dict[str, np.ndarray]:
     """Read all arrays of an `.npz` file, never unpickling anything.
 
     Args:
         path: The file; it is closed also when a member turns out to be damaged.
+        example: What it should hold, as arguments of `np.savez`.
 
     Returns:
         The arrays by their names.
 
     Raises:
-        DataError: If a member is a decompression bomb.
-        Exception: Whatever reading a damaged file raises.
+        DataError: If the file is damaged, needs pickle, or a member is a decompression bomb.
     """
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        refuse_bombs(archive, path)
-        return {key: np.asarray(archive[key]) for key in archive.files}
+    with damage_explained(path, example), path.open("rb") as file:
+        _check_header(file, path)
+        with np.load(file, allow_pickle=False) as archive:
+            refuse_bombs(archive, path)
+            return {key: np.asarray(archive[key]) for key in archive.files}
 
 
 def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from diffclust import _validation
-from diffclust._validation import reason_of, some
+from diffclust._validation import some
 from diffclust.data.arrays import check_labels
 from diffclust.data.dataset import LABEL_KEYS, DataError, LandmarkSet, encode_labels
 from diffclust.data.files import read_members, read_npy_header
@@ -140,16 +140,7 @@ def read_npz(path: Path) -> StoredLandmarks:
     Raises:
         DataError: If the file is damaged, needs pickle, or has no landmarks.
     """
-    try:
-        arrays = read_members(path)
-    except DataError:
-        raise
-    # A damaged file fails in many ways: zip, deflate and header each have their own.
-    except Exception as error:
-        raise DataError(
-            f"{str(path)!r} cannot be read as .npz ({reason_of(error)}); save it again with "
-            f"np.savez(path, landmarks=landmarks), as plain numbers and strings."
-        ) from error
+    arrays = read_members(path, "landmarks=landmarks")
     key = "landmarks" if "landmarks" in arrays else next(iter(arrays), "")
     if key != "landmarks" and len(arrays) != 1:
         raise DataError(

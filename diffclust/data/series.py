@@ -83,7 +83,7 @@ def load_series(
 
 
 def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
-    arrays = read_members(path)
+    arrays = read_members(path, "series=series")
     if "series" not in arrays:
         raise DataError(
             f"{str(path)!r} has no key 'series'; save them with np.savez(path, series=series)"

@@ -112,7 +112,10 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no key 'series'"):
         load_series(tmp_path / "a.npz")
     (tmp_path / "b.npz").write_bytes(b"PK no")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match=r"neither \.npy nor \.npz inside"):
+        load_series(tmp_path / "b.npz")
+    (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-9])
+    with pytest.raises(DataError, match="cannot be read as"):
         load_series(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", series=SERIES, labels=np.arange(3))
     with pytest.raises(DataError, match="labels"):
