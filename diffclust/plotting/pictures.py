@@ -61,6 +61,48 @@ def as_picture(pixels: UInt8[np.ndarray, "h w channels"]) -> Image.Image:
     return Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
 
 
+def data_uri(content: bytes, kind: str) -> str:
+    """A picture or a sound as a `data:` URI.
+
+    Args:
+        content: The file.
+        kind: Its media type, such as `"image/png"` or `"audio/flac"`.
+
+    Returns:
+        The URI.
+    """
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def picture_file(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    """A picture as the content of a file.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The content.
+    """
+    picture.save(file := io.BytesIO(), format=kind, **options)
+    return file.getvalue()
+
+
+def picture_uri(picture: Image.Image, kind: str = "png", **options: Any) -> str:
+    """A picture as a `data:` URI.
+
+    Args:
+        picture: The picture.
+        kind: Its format, such as `"png"` or `"webp"`.
+        options: As Pillow's `save` takes them.
+
+    Returns:
+        The URI.
+    """
+    return data_uri(picture_file(picture, kind, **options), f"image/{kind}")
+
+
 def prototype_sheet(result: Result) -> UInt8[np.ndarray, "height width 3"]:
     """All prototypes in a grid, in the order of their clusters, each with its size.
 
@@ -197,9 +239,7 @@ def result_html(result: Result) -> str:
         sheet = prototype_sheet(result)
     except ValueError:
         return text
-    file = io.BytesIO()
-    as_picture(sheet).save(file, format="PNG")
-    source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    source = picture_uri(as_picture(sheet))
     return f'{text}<img alt="Prototypes" style="max-width: 100%" src="{source}">'
 
 

@@ -20,9 +20,9 @@ from PIL import Image
 
 from diffclust.data import Dataset, Recordings
 from diffclust.data.dataset import FileError
-from diffclust.plotting import as_picture, displayable
+from diffclust.plotting.pictures import as_picture, displayable, picture_file
 from diffclust.report.clusters import Gallery, Members, member_figure
-from diffclust.report.page import picture_file, titled_svg
+from diffclust.report.page import titled_svg
 from diffclust.report.selection import SampleInfo, sample_info
 from diffclust.report.sounds import encoded
 from diffclust.storage.staging import REPORT_MARK, check_target, staged

@@ -2,17 +2,15 @@
 
 import base64
 import hashlib
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 from PIL.Image import Dither, Image
 
 from diffclust._version import __version__
-from diffclust.plotting import as_picture, displayable
+from diffclust.plotting.pictures import as_picture, data_uri, displayable, picture_uri
 from diffclust.report.text import escape
 
 _ENCODINGS = ((96, None), (72, None), (72, 64), (56, 64), (40, 64), (28, 64))
@@ -88,19 +86,6 @@ def document(
         f'{end}.</footer>\n<output class="tooltip" hidden></output>\n{_DIALOG}'
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
-
-
-def data_uri(content: bytes, kind: str) -> str:
-    """A picture or a sound as a `data:` URI.
-
-    Args:
-        content: The file.
-        kind: Its media type, such as `"image/png"` or `"audio/flac"`.
-
-    Returns:
-        The URI.
-    """
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def svg_icon(box: str, drawing: str) -> str:
@@ -248,35 +233,6 @@ def svg_definitions(content: str) -> str:
     return (
         f'<svg class="stock" width="0" height="0" aria-hidden="true"><defs>{content}</defs></svg>\n'
     )
-
-
-def picture_file(picture: Image, kind: str, **options: Any) -> bytes:
-    """A picture as the content of a file.
-
-    Args:
-        picture: The picture.
-        kind: Its format, such as `"png"` or `"webp"`.
-        options: As Pillow's `save` takes them.
-
-    Returns:
-        The content.
-    """
-    picture.save(file := io.BytesIO(), format=kind, **options)
-    return file.getvalue()
-
-
-def picture_uri(picture: Image, kind: str = "png", **options: Any) -> str:
-    """A picture as a `data:` URI.
-
-    Args:
-        picture: The picture.
-        kind: Its format, such as `"png"` or `"webp"`.
-        options: As Pillow's `save` takes them.
-
-    Returns:
-        The URI.
-    """
-    return data_uri(picture_file(picture, kind, **options), f"image/{kind}")
 
 
 def data_uris(

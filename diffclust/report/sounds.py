@@ -8,7 +8,7 @@ from pathlib import Path
 from diffclust.data import Recordings
 from diffclust.data.audio import read_recording
 from diffclust.data.dataset import FileError
-from diffclust.report.page import data_uri
+from diffclust.plotting.pictures import data_uri
 from diffclust.report.selection import ClusterView
 
 _MOST_CHARACTERS = 4_000_000

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from diffclust.data import Collection, Dataset, LandmarkSet, Recordings
 from diffclust.data.dataset import FileError
 from diffclust.models import Result
-from diffclust.plotting import as_picture, displayable
-from diffclust.report.page import picture_file
+from diffclust.plotting.pictures import as_picture, displayable, picture_file
 from diffclust.report.series import SeriesRenderer
 from diffclust.report.shapes import ShapeRenderer
 from diffclust.report.sounds import encoded
