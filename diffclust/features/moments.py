@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.linalg import product
 from diffclust.parallel.chunks import samples_within
 from diffclust.parallel.mesh import (
@@ -80,6 +81,8 @@ def equal_chunks(
     Raises:
         ValueError: If a matrix is not what it should be, or there is none.
     """
+    if size is not None:
+        check.count(size, "chunk_size")
     width: int | None = None
     seen = done = 0
     given = size
@@ -327,6 +330,8 @@ def feature_moments(
     Raises:
         ValueError: If the features are not what they should be.
     """
+    check.one_of(normalisation, get_args(Normalisation), "normalisation")
+    check.count(path_size, "path_size")
     moments, own = None, own_mesh(mesh)
     for batch, counts in equal_chunks(features, size=chunk_size, weight=weight):
         if moments is None:

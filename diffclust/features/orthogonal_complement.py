@@ -195,7 +195,7 @@ def fit_principal_directions(
     """
     check.one_of(normalisation, get_args(Normalisation), "normalisation")
     if num_directions is not None:
-        check.positive(num_directions, "num_directions")
+        check.count(num_directions, "num_directions")
     check.count(path_size, "path_size")
     if chunk_size is not None:
         check.count(chunk_size, "chunk_size")
@@ -300,6 +300,7 @@ def directions_of(
     Returns:
         The directions.
     """
+    check.one_of(normalisation, get_args(Normalisation), "normalisation")
     dtype = np.dtype(moments.mean.dtype)
     count = float(moments.count)
     mean = np.asarray(moments.mean, np.float64)

@@ -34,7 +34,7 @@ def self_tuning_scales(
     References:
         Zelnik-Manor and Perona (2004), Self-tuning spectral clustering, Eq. 2 (with k = 7).
     """
-    _validation.positive(num_neighbours, "num_neighbours")
+    _validation.count(num_neighbours, "num_neighbours")
     return neighbours.distance[:, min(num_neighbours, neighbours.num_neighbours) - 1]
 
 

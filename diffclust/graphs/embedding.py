@@ -20,6 +20,9 @@ _LEAST_EIGENVALUE = 1e-3
 _DENSE = 1500
 """Up to this many samples the full eigenproblem is solved, which cannot fail to converge."""
 
+_LEAST = np.finfo(np.float64).tiny
+"""The smallest affinity, or sum of affinities, that counts: inverses of smaller ones overflow."""
+
 _WEAK = 1e-5
 """Normalised weight below which an edge joins next to nothing."""
 
@@ -163,7 +166,7 @@ def degrees(graph: Graph, axis: int = 1) -> Float[np.ndarray, " n"]:
 
 
 def safe_inverse(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """1 / x, or 0 if x is not positive.
+    """1 / x, or 0 if x is not positive, or so small that 1 / x is infinite.
 
     Args:
         values: Any numbers.
@@ -171,7 +174,8 @@ def safe_inverse(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     Returns:
         Their inverses.
     """
-    return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
+    counts = values >= _LEAST
+    return np.where(counts, 1.0 / np.where(counts, values, 1.0), 0.0)
 
 
 def normalised_rows(vectors: Float[np.ndarray, "n vectors"]) -> Float[np.ndarray, "n vectors"]:
@@ -267,12 +271,13 @@ def checked_graph(graph: Graph) -> Graph:
             f"{type(graph).__name__} of shape {np.shape(graph)}"
         )
     graph = scipy.sparse.csr_array(graph, dtype=np.float64)
-    if not graph.data.all():
-        # Zeros that are stored join no components. The copy leaves the caller's matrix alone.
-        graph = graph.copy()
-        graph.eliminate_zeros()
     if graph.nnz and not (np.isfinite(graph.data).all() and graph.data.min() >= 0):
         raise ValueError("graph must hold finite affinities, none of them negative")
+    if not (counts := graph.data >= _LEAST).all():
+        # Zeros that are stored join no components. The copy leaves the caller's matrix alone.
+        graph = graph.copy()
+        graph.data *= counts
+        graph.eliminate_zeros()
     return graph
 
 

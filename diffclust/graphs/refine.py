@@ -91,6 +91,7 @@ def pair_chunks(
     count, devices = len(sources), own_size(own)
     if chunk_size is None:
         chunk_size = samples_within(1, cpu=_CPU_CHUNK, device=_DEVICE_BATCH)
+    check.count(chunk_size, "chunk_size")
     # Of few sizes, for each of which a program is compiled.
     few = 16 << max(0, -(-count // (16 * devices)) - 1).bit_length()
     size = min(chunk_size, few) * devices

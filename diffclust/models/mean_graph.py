@@ -1,7 +1,7 @@
 """The normalised cut of the mean of several graphs, and its stability."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,13 +85,7 @@ def cut_mean_graph(
         refined = refined_cut(graph, points.assignments, num_clusters=num_clusters)
         points = points.reassigned(embedding.vectors, refined)
     figures = {"eigengap": eigengap(embedding.eigenvalues, num_clusters)}
-    apart = any(near.distance.any() for near in neighbours)
-    if not apart:
-        warnings.warn(
-            "all samples are equal, or nothing of them is left to compare: there are no groups "
-            "among them, and the clusters are arbitrary",
-            stacklevel=2,
-        )
+    apart = are_apart(near.distance for near in neighbours)
     if len(graphs) > 1:
         figures["stability"] = cut.stability if apart else 0.0
     scales = [
@@ -108,6 +102,25 @@ def cut_mean_graph(
         extras["weight"] = weight
     loss = normalised_cut(graph, points.assignments, num_clusters=num_clusters)
     return FeatureClustering(points, loss, extras, figures)
+
+
+def are_apart(distances: Iterable[Float[np.ndarray, "..."]]) -> bool:
+    """Whether any distance of samples is not 0; if none, there is a warning.
+
+    Args:
+        distances: Distances of samples, or differences.
+
+    Returns:
+        False if there are no groups.
+    """
+    if any(each.any() for each in distances):
+        return True
+    warnings.warn(
+        "all samples are equal, or nothing of them is left to compare: there are no groups among "
+        "them, and the clusters are arbitrary",
+        stacklevel=3,
+    )
+    return False
 
 
 def self_tuning_graphs(

@@ -30,6 +30,7 @@ from diffclust.graphs.neighbours import neighbour_arrays, neighbours_of
 from diffclust.graphs.refine import distinct_neighbours, windowed_neighbours
 from diffclust.models.graph import AbstractCutModel, nearest_in_embedding
 from diffclust.models.images import AbstractImageModel, judges_frames
+from diffclust.models.mean_graph import are_apart
 from diffclust.models.scattering import AbstractScatteringModel
 from diffclust.models.settings import COUNTS, Ground, PublishedSettings, Register, removed_for
 from diffclust.models.staged import Extension, FeatureClustering, reporter
@@ -321,13 +322,15 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         Returns:
             The clustering and, unless there is only one graph, its stability: the mean adjusted
             Rand index between it and the clusterings by each number of removed directions alone; if
-            there is only one, by each number of neighbours.
+            there is only one, by each number of neighbours. It is 0 if all samples are equal, and
+            there is a warning.
         """
-        graphs, sigmas, extras, by_number = [], [], {}, []
+        graphs, sigmas, extras, by_number, differences = [], [], {}, [], []
         for n, arrays in zip(self.removed, near, strict=True):
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
             neighbours = neighbours_of(arrays)[0]
+            differences += neighbours.distance, chosen - chosen[:1]
             each = [
                 neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.neighbour_numbers
             ]
@@ -352,13 +355,14 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         }
         loss = bipartite_cut(affinities, points.assignments, self.num_clusters)
         figures = {"eigengap": eigengap(embedding.eigenvalues, self.num_clusters)}
+        apart = are_apart(differences)
         single = graphs if len(graphs) > 1 else by_number
         if len(single) > 1:
             alone = (clustered(weighted_graph(graph, rows=weight), 1)[1] for graph in single)
             indices = [
                 metrics.adjusted_rand_index(points.assignments, each.assignments) for each in alone
             ]
-            figures["stability"] = float(np.mean(indices))
+            figures["stability"] = float(np.mean(indices)) if apart else 0.0
         return FeatureClustering(points, loss, extras, figures)
 
 

@@ -184,6 +184,7 @@ def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
     foreground, mask = Colour(image.shape[2], gradient=True)(params, image), as_mask(mask)
     if mask is None:
         return foreground
+    check_mask_size(mask, *image.shape[:2])
     return foreground * jnp.asarray(mask_weights(mask) > 0.0, image.dtype)
 
 

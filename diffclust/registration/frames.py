@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from diffclust import _validation
 from diffclust.image_source import Images, ImageSource, mapped
 from diffclust.linalg import product
-from diffclust.masks import as_mask, mask_weights
+from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.mesh import jitted_map_rows, vmap_rows
 from diffclust.registration.colours import (
@@ -250,6 +250,7 @@ class Frame(eqx.Module):
         if self.ink in ("none", "keep"):
             if self.mask is None:
                 return image
+            check_mask_size(self.mask, *image.shape[:2])
             level = jnp.zeros_like(image)
             if self.ink == "keep":
                 colours = Colour(image.shape[2], gradient=True)
@@ -330,10 +331,12 @@ def own_sides(
 
 def _floating(images: Any) -> Images:
     """8- or 16-bit images as intensities in [0, 1], and grey ones with a channel axis."""
-    known = isinstance(images, ImageSource) or (
-        np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating)
-    )
-    return images if known else _validation.images(images)
+    if isinstance(images, ImageSource):
+        return images
+    if np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating):
+        # Sums over the pixels of large images leave the range of half precision.
+        return images.astype(jnp.result_type(float), copy=False)
+    return _validation.images(images)
 
 
 def _evenly_spaced(count: int) -> Int[np.ndarray, " asked"]:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from diffclust._sharding import with_auto_axes
 from diffclust.linalg import safe_sqrt
-from diffclust.masks import as_mask, mask_weights
+from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.sampling import pixel_grid, planes
 from diffclust.types import Image, Params, Points, Scalar
 
@@ -68,8 +68,8 @@ def _ink(image: Image, mask: Any) -> _Ink:
     x, y = planes(pixel_grid(height, width, image.dtype))
     points = jnp.stack([x * sides[0], y * sides[1]])
     weight = jnp.sum(jnp.maximum(image, 0.0), axis=2)
-    text = as_mask(mask)
-    visible = None if text is None else mask_weights(text, height, width)[..., 0]
+    check_mask_size(text := as_mask(mask), height, width)
+    visible = None if text is None else mask_weights(text)[..., 0]
     shown = weight if visible is None else weight[visible > 0.0]
     # There is no figure in a single colour.
     weight = jnp.where(jnp.max(shown) > jnp.min(shown), weight, 0.0)

@@ -1,4 +1,6 @@
+import inspect
 import itertools
+from typing import Any, cast
 
 import chex
 import hypothesis
@@ -12,6 +14,7 @@ from jax.sharding import PartitionSpec
 
 from diffclust.features import (
     Moments,
+    directions_of,
     drop_leading,
     feature_moments,
     fit_principal_directions,
@@ -277,6 +280,26 @@ def test_nothing_left_is_refused() -> None:
 def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_principal_directions(np.eye(30, 4), **settings)
+
+
+def test_unknown_normalisations_and_half_directions_are_refused() -> None:
+    # Under test, the import hook's own check of the types would come first.
+    moments, of, fit = feature_moments(samples()), directions_of, fit_principal_directions
+    with pytest.raises(ValueError, match="normalisation must be one of"):
+        inspect.unwrap(of)(moments, normalisation=cast(Any, "l2"))
+    with pytest.raises(ValueError, match="normalisation must be one of"):
+        inspect.unwrap(feature_moments)(samples(), normalisation=cast(Any, "l2"))
+    with pytest.raises(ValueError, match="num_directions must be a whole number"):
+        inspect.unwrap(fit)(samples(), num_directions=cast(Any, 2.5))
+
+
+@pytest.mark.parametrize("chunk_size", [0, -1])
+def test_chunks_of_no_samples_are_refused(chunk_size: int) -> None:
+    directions = fit_principal_directions(samples())
+    with pytest.raises(ValueError, match="chunk_size must be at least 1"):
+        project_features(directions, samples(), chunk_size=chunk_size)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1"):
+        feature_moments(samples(), chunk_size=chunk_size)
 
 
 def test_other_features_than_the_fitted_ones_are_refused() -> None:

@@ -1,3 +1,6 @@
+import inspect
+from typing import Any, cast
+
 import hypothesis
 import numpy as np
 import pytest
@@ -111,6 +114,13 @@ def test_gaussian_affinity_is_the_formula(sigma: float | None) -> None:
 def test_settings_that_are_no_numbers_of_their_kind_are_refused(settings: dict) -> None:
     with pytest.raises(ValueError, match="must be at least"):
         gaussian_affinity(around(points()), 40, **settings)
+
+
+def test_half_a_neighbour_is_refused() -> None:
+    near, half = around(points()), cast(Any, 2.5)
+    # Under test, the import hook's own check of the type would come first.
+    with pytest.raises(ValueError, match="num_neighbours must be a whole number"):
+        inspect.unwrap(self_tuning_scales)(near, num_neighbours=half)
 
 
 def test_far_samples_keep_their_proportions() -> None:

@@ -17,6 +17,7 @@ from diffclust.graphs import (
     self_tuning_affinity,
     self_tuning_scales,
     spectral_embedding,
+    transfer_cut,
     weighted_graph,
 )
 from diffclust.metrics import scores
@@ -324,6 +325,20 @@ def test_centres_are_placed_as_new_samples_are(key: jax.Array) -> None:
     np.testing.assert_allclose(np.linalg.norm(placed, axis=1), kept, atol=1e-9)
     whole = spectral_embedding(parts(3, 9), 3, key=key)
     assert whole.as_extended(whole.vectors) is whole.vectors
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-310])
+def test_affinities_whose_inverses_overflow_do_not_count(weight: float, key) -> None:
+    graph = side_by_side(parts(2, 5), scipy.sparse.csr_array([[0.0]])).tolil()
+    graph[0, 10] = graph[10, 0] = weight
+    graph = scipy.sparse.csr_array(graph)
+    vectors = spectral_embedding(graph, 2, key=key).vectors
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1.0] * 10 + [0.0], atol=1e-9)
+    labels = np.array([0] * 5 + [1] * 5 + [2])
+    assert normalised_cut(graph, labels, num_clusters=3) == 1.0
+    affinities = scipy.sparse.csr_array(np.concatenate([np.eye(3), [[weight, 0.0, 0.0]]]))
+    rows = transfer_cut(affinities, 3).vectors
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), [1.0, 1.0, 1.0, 0.0], atol=1e-9)
 
 
 def test_bad_arguments_are_named(key) -> None:

@@ -225,6 +225,12 @@ def test_pair_distances_in_chunks(chunk_size: int) -> None:
     assert {total for _, total in reported} == {7}
 
 
+def test_chunks_of_no_pairs_are_refused() -> None:
+    samples, pairs = pictures(2, 0), np.zeros(3, int)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1"):
+        pair_distances(SquaredEuclidean(), samples, samples, pairs, pairs, chunk_size=0)
+
+
 @pytest.mark.parametrize(
     ("pairs", "chunk_size", "traces"),
     [(128, None, 1), (272, None, 1), (304, None, 1), (700, None, 1), (400, 200, 1), (262, 131, 2)],

@@ -212,7 +212,7 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
         "one-blank": np.where((np.arange(CHUNK) < 1)[:, None, None, None], 0, images),
     }[kind]
     warned = contextlib.nullcontext()
-    if kind.startswith("all") and affinity == "graph":
+    if kind.startswith("all"):
         warned = pytest.warns(UserWarning, match="all samples are equal")
     with warned:
         spectral_result = fitted(odd, affinity=affinity)
@@ -222,6 +222,15 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
     again = spectral_result.predict(odd)
     assert np.isfinite(again.distances).all()
     assert np.isin(again.clusters, np.arange(3)).all()
+
+
+@pytest.mark.parametrize("removed", [(0,), (0, 1)])
+def test_representatives_of_equal_samples_are_warned_of(removed: tuple[int, ...], key) -> None:
+    model = ProjectedScatteringSpectralClustering(2, num_removed=removed)
+    near = [model.near_representatives(np.ones((20, 8), np.float32), n, key) for n in removed]
+    with pytest.warns(UserWarning, match="all samples are equal"):
+        clustering = model.cut_through_representatives(near, key)
+    assert clustering.figures["stability"] == 0.0
 
 
 @pytest.mark.parametrize("affinity", ["graph", "representatives"])

@@ -1,5 +1,7 @@
 """Images registered by their moments: what is taken out, what is left, and what is lost."""
 
+import dataclasses
+
 import equinox as eqx
 import hypothesis
 import jax
@@ -314,6 +316,22 @@ def test_masks_weigh_pixels_by_fractions() -> None:
     expected = (2 * column + 1) / 30 - 1, (2 * row + 1) / 20 - 1
     found = place(jnp.asarray(image[..., None]), mask=mask)[4:]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("frame", [Frame("place"), Frame("place", "dark"), Frame("none", "keep")])
+def test_a_mask_of_another_size_is_refused(frame: Frame) -> None:
+    image, mask = jnp.asarray(blobs(8, 8, 0)), np.pad(np.ones((7, 7)), 1)
+    with pytest.raises(ValueError, match="mask is of 9x9 pixels and the images are of 8x8"):
+        dataclasses.replace(frame, mask=mask)(image)
+    with pytest.raises(ValueError, match="mask is of 9x9 pixels and the images are of 8x8"):
+        place(image, mask=mask)
+
+
+def test_images_in_half_precision_are_registered() -> None:
+    image = np.zeros((1, 400, 400, 1), np.float16)
+    image[:, 50:350, 50:300] = 1.0
+    wanted = Frame("place").params_of(image.astype(np.float32))
+    np.testing.assert_array_equal(Frame("place").params_of(image), wanted)
 
 
 def test_images_of_a_single_colour_are_not_moved() -> None:
