@@ -83,6 +83,7 @@ def equal_chunks(
     """
     if size is not None:
         check.count(size, "chunk_size")
+    weight = None if weight is None else checked_weight(weight)
     width: int | None = None
     seen = done = 0
     given = size
@@ -285,6 +286,24 @@ def _even(rows: np.ndarray, mesh: Mesh | None) -> np.ndarray:
     if not padding:
         return rows
     return np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
+
+
+def checked_weight(weight: Any) -> np.ndarray:
+    """Weights of samples, of which there may be fewer or more.
+
+    Args:
+        weight: Numbers, array-like.
+
+    Returns:
+        An array.
+
+    Raises:
+        ValueError: If some are negative or not finite.
+    """
+    weight = np.asarray(weight)
+    if weight.ndim != 1 or not (np.isfinite(weight).all() and (weight >= 0).all()):
+        raise ValueError("weight must be finite and at least 0, one number for each sample")
+    return weight
 
 
 def check_length(weight: np.ndarray, count: int) -> None:

@@ -25,6 +25,7 @@ from diffclust.features.moments import (
     as_matrices,
     check_length,
     checked_features,
+    checked_weight,
     equal_chunks,
     feature_moments,
     rooted,
@@ -200,10 +201,8 @@ def fit_principal_directions(
     if chunk_size is not None:
         check.count(chunk_size, "chunk_size")
     if weight is not None:
-        weight = np.asarray(weight)
+        weight = checked_weight(weight)
         # A process may have zeros alone: whether some are positive, all decide together.
-        if weight.ndim != 1 or not (np.isfinite(weight).all() and (weight >= 0).all()):
-            raise ValueError("weight must be finite and at least 0, one number for each sample")
         # Then what is summed is that of so many samples: as many directions can be told apart.
         total, count = allgather_rows(np.asarray([[weight.sum(), (weight > 0).sum()]]), mesh).sum(0)
         if not count:

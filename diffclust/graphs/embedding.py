@@ -23,6 +23,9 @@ _DENSE = 1500
 _LEAST = np.finfo(np.float64).tiny
 """The smallest affinity, or sum of affinities, that counts: inverses of smaller ones overflow."""
 
+_ASYMMETRY = 1e-6
+"""Differences from the transpose, as a share of the largest affinity, that rounding may cause."""
+
 _WEAK = 1e-5
 """Normalised weight below which an edge joins next to nothing."""
 
@@ -216,7 +219,7 @@ def spectral_embedding(
         The embedding.
 
     Raises:
-        ValueError: If the graph is not a square, finite, non-negative matrix.
+        ValueError: If the graph is not a symmetric, finite, non-negative matrix.
 
     References:
         Ng, Jordan and Weiss (2002), On spectral clustering, steps 2 to 4.
@@ -263,7 +266,7 @@ def checked_graph(graph: Graph) -> Graph:
         The same graph.
 
     Raises:
-        ValueError: If the graph is not a square, finite, non-negative matrix.
+        ValueError: If the graph is not a symmetric, finite, non-negative matrix.
     """
     if not scipy.sparse.issparse(graph) or graph.shape[0] != graph.shape[1] or not graph.shape[0]:
         raise ValueError(
@@ -273,6 +276,8 @@ def checked_graph(graph: Graph) -> Graph:
     graph = scipy.sparse.csr_array(graph, dtype=np.float64)
     if graph.nnz and not (np.isfinite(graph.data).all() and graph.data.min() >= 0):
         raise ValueError("graph must hold finite affinities, none of them negative")
+    if graph.nnz and abs(graph - graph.T).max() > _ASYMMETRY * graph.data.max():
+        raise ValueError("graph must be symmetric; give the mean of it and its transpose")
     if not (counts := graph.data >= _LEAST).all():
         # Zeros that are stored join no components. The copy leaves the caller's matrix alone.
         graph = graph.copy()

@@ -280,6 +280,8 @@ def test_nothing_left_is_refused() -> None:
 def test_wrong_settings_are_refused(settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit_principal_directions(np.eye(30, 4), **settings)
+    with pytest.raises(ValueError, match=message):
+        feature_moments(np.eye(30, 4), **settings)
 
 
 def test_unknown_normalisations_and_half_directions_are_refused() -> None:

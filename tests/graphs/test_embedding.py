@@ -304,6 +304,7 @@ def test_eigengap() -> None:
         (scipy.sparse.csr_array(np.ones((2, 3))), "2, 3"),
         (scipy.sparse.csr_array(-np.ones((2, 2))), "negative"),
         (scipy.sparse.csr_array(np.full((2, 2), np.nan)), "finite"),
+        (scipy.sparse.csr_array(np.tri(3)), "symmetric"),
     ],
 )
 def test_bad_graphs_are_named(graph, message: str, key) -> None:
