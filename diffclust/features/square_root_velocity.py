@@ -1,5 +1,6 @@
 """Square-root velocities of series, between which the elastic distance is Euclidean."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -25,9 +26,13 @@ def square_root_velocity(series: Series) -> Float[Array, "steps channels"]:
         Srivastava and Klassen (2016), Functional and shape data analysis, Def. 4.2 and 5.1.
     """
     velocity = jnp.diff(series, axis=0) * float(series.shape[0] - 1)
-    squared = jnp.sum(velocity**2, axis=-1, keepdims=True)
-    still = squared == 0  # not where NaN says that a value is missing
-    return jnp.where(still, 0.0, velocity * jnp.where(still, 1.0, squared) ** -0.25)
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(velocity), axis=-1, keepdims=True))
+    still = largest == 0  # not where NaN says that a value is missing
+    # Squares of very large or small velocities would leave the range of the dtype.
+    unit = jnp.where(still, 1.0, largest)
+    squared = jnp.sum((velocity / unit) ** 2, axis=-1, keepdims=True)
+    size = unit**0.5 * jnp.where(still, 1.0, squared) ** 0.25
+    return jnp.where(still, 0.0, velocity / size)
 
 
 def from_square_root_velocity(

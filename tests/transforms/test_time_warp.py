@@ -60,6 +60,17 @@ def test_square_root_velocities_are_undone() -> None:
     assert np.all(np.isfinite(slopes))
 
 
+@pytest.mark.parametrize("power", [-80, 80])
+def test_square_root_velocities_at_any_scale(power: int) -> None:
+    series = wave(30, 0.3)
+    scaled = np.ldexp(series, power)
+    velocity = np.asarray(jax.jit(square_root_velocity)(scaled))
+    expected = np.asarray(jax.jit(square_root_velocity)(series))
+    np.testing.assert_allclose(np.ldexp(velocity, -power // 2), expected, rtol=1e-5)
+    back = jax.jit(from_square_root_velocity)(velocity, scaled[0])
+    np.testing.assert_allclose(np.ldexp(back, -power), series, atol=1e-5)
+
+
 def test_warping_keeps_the_norm_and_goes_with_the_velocity() -> None:
     params = np.asarray([0.5, -0.4, 0.2, -0.6, 0.3], np.float32)
     moving, velocity_of = TimeWarp(5, preserve_norm=True), jax.jit(square_root_velocity)
