@@ -335,7 +335,7 @@ def _floating(images: Any) -> Images:
         return images
     if np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating):
         # Sums over the pixels of large images leave the range of half precision.
-        return images.astype(jnp.result_type(float), copy=False)
+        return images if images.dtype.itemsize > 2 else images.astype(np.float32)
     return _validation.images(images)
 
 
