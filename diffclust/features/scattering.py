@@ -128,10 +128,10 @@ class Scattering(AbstractScattering):
             check.one_of(padding, get_args(Padding), "padding")
         least = min(self.height, self.width)
         if least < 2**self.num_scales:
+            fewer = f"at most {int(math.log2(least))} scales or " if least > 1 else ""
             raise ValueError(
                 f"{self.num_scales} scales need images of at least {2**self.num_scales} pixels a "
-                f"side, not {self.height}×{self.width}; use at most {int(math.log2(least))} "
-                "scales or larger images"
+                f"side, not {self.height}×{self.width}; use {fewer}larger images"
             )
 
     @property

@@ -141,8 +141,12 @@ def strongest_bridges(
 
     Returns:
         Pairs of samples, the strongest edge first; every sample is in at most one of them.
+
+    Raises:
+        ValueError: If there are more or fewer assignments than samples.
     """
     edges, assignments = scipy.sparse.triu(graph, k=1).tocoo(), np.asarray(assignments)
+    _validation.shaped(assignments, edges.shape[:1], "assignments", "a cluster for each sample")
     across = np.flatnonzero((assignments[edges.row] != assignments[edges.col]) & (edges.data > 0))
     across = across[np.argsort(-edges.data[across], kind="stable")]
     seen: set[int] = set()

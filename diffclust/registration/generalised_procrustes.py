@@ -102,7 +102,7 @@ def generalised_procrustes(
         )
     if rescale and not scaling:
         raise ValueError("rescale fits sizes, which scaling=False keeps; set only one of the two")
-    check.positive(max_iterations, "max_iterations")
+    check.count(max_iterations, "max_iterations")
     if tolerance is None:
         tolerance = float(jnp.finfo(configurations.dtype).eps)
     if sample_weight is not None:

@@ -290,6 +290,7 @@ def test_large_images_agree_with_themselves_small():
     ("arguments", "message"),
     [
         ({"height": 7}, "7×16; use at most 2 scales or larger images"),
+        ({"height": 1}, "not 1×16; use larger images"),
         ({"num_scales": 5}, "at least 32 pixels a side, not 16×16; use at most 4"),
         ({"num_scales": 0}, "num_scales must be at least 1, not 0"),
         ({"order": 3}, "order must be 1 or 2, not 3"),

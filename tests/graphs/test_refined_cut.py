@@ -83,4 +83,6 @@ def test_bridges_are_the_strongest_edges_between_clusters():
     bridges = strongest_bridges(scipy.sparse.csr_array(weight), assignments)
     assert bridges.tolist() == expected[:24]
     none = strongest_bridges(scipy.sparse.csr_array(weight), np.zeros(70, int))
+    with pytest.raises(ValueError, match="a cluster for each sample; got"):
+        strongest_bridges(scipy.sparse.csr_array(weight), np.zeros(71, int))
     assert none.shape == (0, 2)
