@@ -258,8 +258,8 @@ def _nuisances_in_words(figures: Mapping[str, Any], *, is_registered: bool) -> l
     *first, last = named
     listed = f"{', '.join(first)} and {last}" if first else last
     said = (
-        f"The clusters may differ in nothing but {listed}: in brackets, the share of its variance "
-        "that lies between clusters."
+        f"The clusters may reflect no more than {listed}: in brackets, how much of its variance "
+        "lies between clusters."
     )
     remedy = f"Registration takes {'them' if first else 'it'} out."
     return [said] if is_registered else [said, remedy]

@@ -193,7 +193,7 @@ def test_large_numbers_are_written_out() -> None:
 def test_several_nuisances_are_named_in_one_sentence() -> None:
     figures = {"place_explained": 0.84, "size_explained": 0.5, "lightness_explained": 0.9}
     text = describe_movement(figures)
-    assert "nothing but where figures lie (84%) and how light images are (90%)" in text
+    assert "no more than where figures lie (84%) and how light images are (90%)" in text
     assert text.endswith("Registration takes them out.")
     # They are the pitch and the loudness of recordings.
     assert describe_movement(figures, "recording") == ""
