@@ -313,6 +313,14 @@ def test_bad_graphs_are_named(graph, message: str, key) -> None:
         spectral_embedding(graph, 2, key=key)
 
 
+def test_graphs_that_are_symmetric_up_to_rounding_are_taken() -> None:
+    graph, labels = graph_of(moons(60)[0]).toarray(), np.arange(60) % 2
+    # As of squared distances from norms and products in single precision, far from the origin.
+    rounded = scipy.sparse.csr_array(graph * (1.0 + 5e-4 * np.tri(60)))
+    wanted = normalised_cut(scipy.sparse.csr_array(graph), labels)
+    assert normalised_cut(rounded, labels) == pytest.approx(wanted, rel=1e-3)
+
+
 def test_centres_are_placed_as_new_samples_are(key: jax.Array) -> None:
     """Without the vectors of eigenvalue zero or below, of which pairs in one cluster have many."""
     pairs = parts(4, 2)
