@@ -104,11 +104,11 @@ def cut_mean_graph(
     return FeatureClustering(points, loss, extras, figures)
 
 
-def are_apart(distances: Iterable[Float[np.ndarray, "..."]]) -> bool:
+def are_apart(distances: Iterable[np.ndarray]) -> bool:
     """Whether any distance of samples is not 0; if none, there is a warning.
 
     Args:
-        distances: Distances of samples, or differences.
+        distances: Distances of samples, or differences of their neighbours.
 
     Returns:
         False if there are no groups.

@@ -330,7 +330,8 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
             arrays = dict(arrays)
             extras[f"representatives_{n}"] = chosen = arrays.pop("chosen")
             neighbours = neighbours_of(arrays)[0]
-            differences += neighbours.distance, chosen - chosen[:1]
+            # Equal samples have the same neighbours, which may differ, being rounded means.
+            differences += neighbours.distance, neighbours.index - neighbours.index[:1]
             each = [
                 neighbours.distance[:, :k].mean(dtype=np.float64) for k in self.neighbour_numbers
             ]

@@ -224,10 +224,14 @@ def test_constant_and_blank_images_are_taken(affinity: str, kind: str, images: n
     assert np.isin(again.clusters, np.arange(3)).all()
 
 
-@pytest.mark.parametrize("removed", [(0,), (0, 1)])
-def test_representatives_of_equal_samples_are_warned_of(removed: tuple[int, ...], key) -> None:
+@pytest.mark.parametrize(("removed", "count"), [((0,), 20), ((0, 1), 20), ((0, 1), 3000)])
+def test_representatives_of_equal_samples_are_warned_of(
+    removed: tuple[int, ...], count: int, key
+) -> None:
+    # Representatives of more samples are means, and rounded.
     model = ProjectedScatteringSpectralClustering(2, num_removed=removed)
-    near = [model.near_representatives(np.ones((20, 8), np.float32), n, key) for n in removed]
+    samples = np.full((count, 8), 0.1, np.float32) * np.arange(1, 9, dtype=np.float32)
+    near = [model.near_representatives(samples, n, key) for n in removed]
     with pytest.warns(UserWarning, match="all samples are equal"):
         clustering = model.cut_through_representatives(near, key)
     assert clustering.figures["stability"] == 0.0
