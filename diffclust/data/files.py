@@ -238,11 +238,16 @@ def read_members(path: Path, example: str) -> dict[str, np.ndarray]:
         The arrays by their names.
 
     Raises:
-        DataError: If the file is damaged, needs pickle, or a member is a decompression bomb.
+        DataError: If the file is damaged, a single array (`.npy`) or a decompression bomb, or
+            needs pickle.
     """
     with damage_explained(path, example), path.open("rb") as file:
         _check_header(file, path)
-        with np.load(file, allow_pickle=False) as archive:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, NpzFile):
+            wrong = f"holds a single array without a name; save it with np.savez(path, {example})"
+            raise DataError(f"{str(path)!r} {wrong}.")
+        with archive:
             refuse_bombs(archive, path)
             return {key: np.asarray(archive[key]) for key in archive.files}
 

@@ -117,6 +117,10 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-9])
     with pytest.raises(DataError, match="cannot be read as"):
         load_series(tmp_path / "b.npz")
+    np.save(tmp_path / "array.npy", np.ones((3, 9)))
+    (tmp_path / "array.npy").rename(tmp_path / "b.npz")
+    with pytest.raises(DataError, match=r"single array .* np\.savez\(path, series=series\)"):
+        load_series(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", series=SERIES, labels=np.arange(3))
     with pytest.raises(DataError, match="labels"):
         load_series(tmp_path / "c.npz")
