@@ -79,7 +79,7 @@ def equal_chunks(
         A chunk, and the weights of its rows, which are zero for the padding of the last one.
 
     Raises:
-        ValueError: If a matrix is not what it should be, or there is none.
+        ValueError: If an argument is not what it should be, or there is no matrix.
     """
     if size is not None:
         check.count(size, "chunk_size")
@@ -347,7 +347,7 @@ def feature_moments(
         The moments.
 
     Raises:
-        ValueError: If the features are not what they should be.
+        ValueError: If an argument is not what it should be.
     """
     check.one_of(normalisation, get_args(Normalisation), "normalisation")
     check.count(path_size, "path_size")

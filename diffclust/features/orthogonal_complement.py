@@ -298,6 +298,9 @@ def directions_of(
 
     Returns:
         The directions.
+
+    Raises:
+        ValueError: If the normalisation is unknown.
     """
     check.one_of(normalisation, get_args(Normalisation), "normalisation")
     dtype = np.dtype(moments.mean.dtype)
@@ -399,7 +402,7 @@ def project_features(
         The coordinates of all samples, on the host.
 
     Raises:
-        ValueError: If the features are not what they should be.
+        ValueError: If an argument is not what it should be.
     """
     parts, own = [], own_mesh(mesh)
     fitted = projection if isinstance(projection, PrincipalDirections) else projection.directions

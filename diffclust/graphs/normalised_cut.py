@@ -26,7 +26,8 @@ def normalised_cut(
         value.
 
     Raises:
-        ValueError: If there is not one assignment from 0 to K - 1 for each sample.
+        ValueError: If the graph is not a symmetric, finite, non-negative matrix, or there is not
+            one assignment from 0 to K - 1 for each sample.
 
     References:
         Shi and Malik (2000), Normalized cuts and image segmentation, Eq. 2; Yu and Shi (2003) for
@@ -66,7 +67,8 @@ def refined_cut(
         Clusters with the same or a lower normalised cut; none loses its last sample.
 
     Raises:
-        ValueError: If there is not one assignment from 0 to K - 1 for each sample.
+        ValueError: If the graph is not a symmetric, finite, non-negative matrix, or there is not
+            one assignment from 0 to K - 1 for each sample.
 
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
