@@ -36,7 +36,7 @@ _EXTRA = "extra_"
 _OLD_LEAF_NAMES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
 
-_BEFORE = {"register": "none", "contrast": "none"}
+_BEFORE = {"register": "none", "contrast": "none", "bias_correction": "fit"}
 """What models did that were saved before there were these settings."""
 
 _OLD_FIGURE_NAMES = {"floored": "num_clipped"}

@@ -29,7 +29,10 @@ SLOW = ("ai-kmeans", "di-kmeans", "di-spectral", "pssc", "scattering-kmeans")
 
 @pytest.mark.parametrize("method", OLD)
 def test_model_of_version_0_1_loads(method: str, saved: Path) -> None:
-    assert diffclust.load(saved / method).model.method == method
+    model = diffclust.load(saved / method).model
+    assert model.method == method
+    # Which was saved before there was this setting, and fitted as with this value.
+    assert model.settings().get("bias_correction", "fit") == "fit"
 
 
 @pytest.mark.parametrize(
