@@ -17,6 +17,7 @@ from diffclust.models import MODELS
 from diffclust.models.settings import BackboneName
 from diffclust.parallel import Data
 from diffclust.solvers import assign_softly
+from diffclust.solvers.adam import BiasCorrection
 from experiments.harness import (
     RESULTS,
     SCORED,
@@ -242,6 +243,7 @@ def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
         "split_merge": not args.no_moves,
         "shortlist": args.shortlist,
         "num_starts": args.starts,
+        "bias_correction": args.bias_correction,
     }
 
 
@@ -252,6 +254,7 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
         words += ["no moves"] * args.no_moves
         words += [f"{args.starts} starts"] * (args.starts > 1)
         words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
+        words += ["bias correction fit"] * (args.bias_correction == "fit")
     for name in ("steps", "epochs"):
         if (counts := getattr(args, name)) is not None:
             words.append(f"{name} {' '.join(map(str, counts))}")
@@ -277,6 +280,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
     "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
     "starts": {"type": int, "default": 1, "help": "starts that race"},
+    "bias_correction": {"default": "array", "choices": get_args(BiasCorrection), "help": "Adam's"},
     "register": {"default": None, "help": "as the models' setting, if not their default"},
     "transforms": {"default": None, "help": "in the place of the set's"},
     "as_published": {"action": "store_true", "help": "the authors' settings"},

@@ -158,7 +158,7 @@ def damage_explained(path: Path, example: str = "x=images, y=labels") -> Generat
         else:
             wrong = (
                 f"cannot be read as .npy or .npz ({reason_of(error)}); it is damaged, or of "
-                "another format: save it again with np.save or np.savez."
+                f"another format: save it again, for example with np.savez(path, {example})."
             )
         raise DataError(f"{str(path)!r} {wrong}") from error
 
