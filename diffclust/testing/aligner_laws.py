@@ -84,9 +84,7 @@ def check_aligner(
     for given, own in itertools.product(starts, places[: aligner.num_candidates(clusters)]):
         case.check_incumbents(samples[0], given, own, params[: len(own)][::-1], atol)
     case.check_prepared(samples[0], among, vacant)
-    loop = np.stack([case.align(sample, among, vacant).energy for sample in samples])
-    batched = jax.vmap(lambda x: case.align(x, among, vacant).energy)(stacked(samples))
-    agree(f"{name}: vmap = loop", batched, loop, 10 * atol)
+    case.check_batched(samples, among, vacant, 10 * atol)
     if grid is not None:
         points = jnp.asarray(grid, dtype=dtype)
         table = np.stack([case.everywhere(point, samples[0], among) for point in points])
@@ -116,6 +114,13 @@ class _Case(eqx.Module):
             name = type(self.aligner).__name__
             law = f"{name}: what prepare returns does not depend on the number of clusters"
             raise AssertionError(law) from error
+
+    def check_batched(
+        self, samples: list[PyTree], clusters: Clusters, start: Alignment, atol: float
+    ) -> None:
+        loop = np.stack([self.align(sample, clusters, start).energy for sample in samples])
+        batched = jax.vmap(lambda x: self.align(x, clusters, start).energy)(stacked(samples))
+        agree(f"{type(self.aligner).__name__}: vmap = loop", batched, loop, atol)
 
     @eqx.filter_jit
     def energies(self, params: Array, sample: PyTree, clusters: Clusters) -> Float[Array, " n"]:
