@@ -280,7 +280,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
     "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
     "starts": {"type": int, "default": 1, "help": "starts that race"},
-    "bias_correction": {"default": "array", "choices": get_args(BiasCorrection), "help": "Adam's"},
+    "bias_correction": {
+        "default": "array",
+        "choices": get_args(BiasCorrection),
+        "help": "from when Adam counts steps",
+    },
     "register": {"default": None, "help": "as the models' setting, if not their default"},
     "transforms": {"default": None, "help": "in the place of the set's"},
     "as_published": {"action": "store_true", "help": "the authors' settings"},

@@ -68,7 +68,7 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
     return dict(pair for name, part in own for pair in of(part, name))
 
 
-_LATER = {"bias_correction": "fit"}
+LATER = {"bias_correction": "fit"}
 """Settings that states of earlier versions do not name, and what these did."""
 
 
@@ -87,7 +87,7 @@ def identity_of(model: AbstractSettings, data: Data, start: Start) -> dict[str, 
     settings = {
         name: value
         for name, value in model.settings().items()
-        if _is_plain(value) and (name, value) not in _LATER.items()
+        if _is_plain(value) and (name, value) not in LATER.items()
     }
     named = json.loads(json.dumps(settings, default=lambda number: number.item()))
     count = data.own.stop - data.own.start

@@ -17,7 +17,12 @@ from diffclust.image_source import checksum
 from diffclust.methods import OWN
 from diffclust.models import MODELS, AbstractModel, Result
 from diffclust.models.base import shape_of
-from diffclust.models.identity import composition_values, own_settings, parts_outside_files
+from diffclust.models.identity import (
+    LATER,
+    composition_values,
+    own_settings,
+    parts_outside_files,
+)
 from diffclust.models.images import AbstractImageModel
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
@@ -36,7 +41,7 @@ _EXTRA = "extra_"
 _OLD_LEAF_NAMES = {"prototype.covariance": "prototype.spread"}
 """What leaves were called in files of diffclust 0.1."""
 
-_BEFORE = {"register": "none", "contrast": "none", "bias_correction": "fit"}
+_BEFORE = {"register": "none", "contrast": "none", **LATER}
 """What models did that were saved before there were these settings."""
 
 _OLD_FIGURE_NAMES = {"floored": "num_clipped"}
