@@ -70,13 +70,29 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "tfds:fashion_mnist": _FASHION,
     "fashion.npz": _FASHION,
     "frgc": {"epochs": (50, 150, 200, 250, 50), "refill_every": 20},
+    "svhn.npz": {"epochs": (2, 16, 12, 3), "refill_every": 100},
 }
 """What the authors' configurations have beside `as_published`, for a set or the name of a source.
 
 Those of affNIST are for 320,000 images, those of Fashion-MNIST for 70,000. Transforms that are not
-in `SETS` are options of the commands, which are in docs/papers.md; SVHN's epochs and those of
-photographs are there, too.
+in `SETS` are options of the commands, which are in docs/papers.md; epochs of photographs are there,
+too.
 """
+
+
+BIAS_CORRECTION: dict[str, dict[str, Any]] = {
+    "bias_correction": {
+        "default": "array",
+        "choices": get_args(BiasCorrection),
+        "help": "from when Adam counts steps; not as published",
+    }
+}
+"""An option of commands that fit DTI models. Rows from before 30 November 2026 have `fit`."""
+
+
+def bias_words(args: argparse.Namespace) -> list[str]:
+    """What tells runs with `fit` from those with the default."""
+    return ["bias correction fit"] * (args.bias_correction == "fit" and not args.as_published)
 
 
 def data_of(name: str, limit: int | None = None):
@@ -97,7 +113,7 @@ def model_of(
     if as_published:
         published = getattr(kind, "as_published", None)
         base = {} if published is None else published(num_clusters).settings()
-        plain = {"followed": None, "split_merge": False, "num_restarts": 1}
+        plain = {"followed": None, "split_merge": False, "num_restarts": 1, "refill_every": 50}
         given = {**plain, **base, **PUBLISHED.get(name, {}), **given}
     else:
         boundary = "zero" if name in ("usps", "digits") else "edge"
@@ -230,8 +246,9 @@ NAMES = ("set", "method", "settings", "limit", "seed")
 def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
     """The settings that a table's options ask for."""
     given: dict[str, Any] = {} if args.transforms is None else {"transforms": args.transforms}
-    if args.register is not None:
-        given["register"] = args.register
+    for name in ("register", "window"):
+        if (value := getattr(args, name)) is not None:
+            given[name] = value
     if args.steps is not None:
         given |= {"steps": tuple(args.steps), "epochs": None}
     if args.epochs is not None:
@@ -254,7 +271,7 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
         words += ["no moves"] * args.no_moves
         words += [f"{args.starts} starts"] * (args.starts > 1)
         words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
-        words += ["bias correction fit"] * (args.bias_correction == "fit")
+        words += bias_words(args)
     for name in ("steps", "epochs"):
         if (counts := getattr(args, name)) is not None:
             words.append(f"{name} {' '.join(map(str, counts))}")
@@ -262,6 +279,7 @@ def _words(args: argparse.Namespace, backbone: str) -> str:
         words.append(f"from {args.start}")
     words += [args.transforms] if args.transforms else []
     words += [f"register {args.register}"] if args.register else []
+    words += [f"window {args.window}"] if args.window else []
     return ", ".join([*words, *source_words(args)]) or "default"
 
 
@@ -280,11 +298,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
     "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
     "starts": {"type": int, "default": 1, "help": "starts that race"},
-    "bias_correction": {
-        "default": "array",
-        "choices": get_args(BiasCorrection),
-        "help": "from when Adam counts steps",
-    },
+    **BIAS_CORRECTION,
+    "window": {"type": float, "default": None, "help": "as the models' setting"},
     "register": {"default": None, "help": "as the models' setting, if not their default"},
     "transforms": {"default": None, "help": "in the place of the set's"},
     "as_published": {"action": "store_true", "help": "the authors' settings"},

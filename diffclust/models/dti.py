@@ -27,7 +27,7 @@ class AbstractDTIModel(PublishedSettings, PrototypeWarpSettings, AbstractGradien
     """Clustering in which a network predicts how each prototype is moved onto each image.
 
     Attributes:
-        backbone: The network that reads an image: `"strided"`, `"residual"` (the papers' network
+        backbone: The network that reads an image: `"strided"`, `"residual"` (DTI's network
             without normalisation) or `"residual-batch-norm"` (with it, and with heads that start
             as in the authors' code).
         refine_steps: Steps of descent that refine the predicted alignments in the final assignment

@@ -16,7 +16,17 @@ import dataclasses
 from diffclust.distances import SquaredEuclidean
 from diffclust.energies import Entropic
 from diffclust.models import PrototypeObjective
-from experiments.dti import PUBLISHED, SETS, STEPS, data_of, model_of, run, summary
+from experiments.dti import (
+    BIAS_CORRECTION,
+    PUBLISHED,
+    SETS,
+    STEPS,
+    bias_words,
+    data_of,
+    model_of,
+    run,
+    summary,
+)
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -165,6 +175,7 @@ def main():
             "help": "clusters of a short list; none if not given",
         },
         as_published={"action": "store_true", "help": "the authors' settings"},
+        **BIAS_CORRECTION,
         mixture={"action": "store_true", "help": "the rows of a mixture"},
         training={"action": "store_true", "help": "other rates, batches, schedules, temperatures"},
         **RESULTS,
@@ -179,6 +190,7 @@ def main():
     [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     words = ["no moves"] * args.no_moves
     words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
+    words += bias_words(args)
     words = ["as published"] if args.as_published else words or ["default"]
     label = ", ".join([*words, *source_words(args)])
 
@@ -186,6 +198,8 @@ def main():
         method, settings = settings_of(args, name, row)
         temperature = settings.pop("temperature", None)
         given = {"num_clusters": k, "as_published": args.as_published, **settings}
+        if not args.as_published:
+            given["bias_correction"] = args.bias_correction
         model = model_of(method, name, **given)
         if temperature is not None:
             soft = PrototypeObjective(SquaredEuclidean(), Entropic(temperature), followed=3)

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.stats
 
 from diffclust.analysis import elbow
-from experiments.dti import SETS, data_of, model_of, run, summary
+from experiments.dti import BIAS_CORRECTION, SETS, bias_words, data_of, model_of, run, summary
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -37,6 +37,7 @@ def main():
         steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},
         limit={"type": int, "default": 3000, "help": "at most so many images"},
         as_published={"action": "store_true", "help": "the authors' settings, steps included"},
+        **BIAS_CORRECTION,
         **SOURCE,
         **RESULTS,
     )
@@ -45,13 +46,18 @@ def main():
         args.steps = [10, 10, 10, 10, 10]
     [(name, data, true)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
 
-    label = ", ".join(["as published" if args.as_published else "default", *source_words(args)])
+    words = ["as published"] if args.as_published else bias_words(args) or ["default"]
+    label = ", ".join([*words, *source_words(args)])
     steps = None if args.as_published else "-".join(map(str, args.steps))
 
     def one(name, label, limit, steps, k, seed):
-        given = {} if args.as_published else {"steps": tuple(args.steps)}
+        given = {"steps": tuple(args.steps), "bias_correction": args.bias_correction}
         model = model_of(
-            "dti-kmeans", name, num_clusters=k, as_published=args.as_published, **given
+            "dti-kmeans",
+            name,
+            num_clusters=k,
+            as_published=args.as_published,
+            **({} if args.as_published else given),
         )
         return run(model, data, seed, f"{name} K={k}")
 

@@ -284,6 +284,8 @@ MEASUREMENTS: dict[str, Callable[..., Figures]] = {
     "dti-kmeans-authors-steps": dti("dti-kmeans", AUTHORS_STEPS),
     "dti-gmm-authors-steps": dti("dti-gmm", AUTHORS_STEPS),
     "dti-kmeans-residual": dti("dti-kmeans", AUTHORS_STEPS, backbone="residual"),
+    "dti-kmeans-fit": dti("dti-kmeans", bias_correction="fit"),
+    "dti-gmm-fit": dti("dti-gmm", bias_correction="fit"),
     **{
         f"{method}{'' if name == 'mnist' else '-' + name}-as-published": dti(
             method, name=name, as_published=True

@@ -85,6 +85,8 @@ PLAN = (
         for name in ("-mnist-1k", "-usps", "-mnist-test", "")
         for method in ("dti-kmeans", "dti-gmm")
     ),
+    Measurement("dti-kmeans-fit", 500, seeds=10, alone=False),
+    Measurement("dti-gmm-fit", 500, seeds=10, alone=False),
     Measurement("ai-kmeans-60000-as-published", 580, seeds=3),
     Measurement("di-kmeans-60000-as-published", 580, seeds=3),
 )

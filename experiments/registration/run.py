@@ -2,7 +2,7 @@
 
     python -m experiments.registration.run [--seed 0] [--seeds 5] [--draw N] [--quick]
         [--results FILE] [--sets mnist-test usps ...] [--methods di-spectral ...]
-        [--registers none auto] [--limit N]
+        [--registers none auto] [--limit N] [--bias-correction fit]
         [--source FOLDER|FILE|tfds:NAME [--split all] [--size 28] [--k K]]
     python -m experiments.registration.run --results FILE --table
 
@@ -13,6 +13,7 @@ again; `--table` only prints its means. Labels score, and nothing else.
 """
 
 import datetime
+import functools
 import time
 
 import jax
@@ -24,6 +25,7 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from experiments.di_spectral_ablation.removed import CLASSES
 from experiments.di_spectral_ablation.removed import SETS as SUBSETS
+from experiments.dti import BIAS_CORRECTION
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -46,7 +48,16 @@ WHOLE = {
     "affnist-like": ("affnist-like", "all"),
     "digits": ("digits", "all"),
 }
-FROM_TEST = ("color-published", "cluttered", "cut", "gradient", "textured", "white", "two-places")
+FROM_TEST = (
+    "color-published",
+    "cluttered",
+    "cut",
+    "gradient",
+    "textured",
+    "white",
+    "two-places",
+    "two-grounds",
+)
 CLASSES_OF = {
     f"{name} {','.join(map(str, classes))}": (name, classes)
     for name in SUBSETS
@@ -77,7 +88,11 @@ def data_of(name, seed, limit=None):
     return images, data.labels
 
 
-def row_of(args, name, method, register, seed, draw):
+NAMES = ("set", "method", "register", "seed", "draw", "limit", "bias_correction")
+"""What tells runs apart; the last one is None but for DTI clustering."""
+
+
+def row_of(args, name, method, register, seed, draw, _, bias_correction):
     """One run, as a line of the results."""
     limit = LIMITS.get(method)
     limit = args.limit if limit is None else min(limit, args.limit or limit)
@@ -88,6 +103,8 @@ def row_of(args, name, method, register, seed, draw):
         images, labels = data.images, data.labels
     count = args.k or len(np.unique(labels))
     settings = {"num_clusters": count, "register": register, **SETTINGS.get(method, {})}
+    if bias_correction is not None:
+        settings["bias_correction"] = bias_correction
     start = time.perf_counter()
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     figures = {"loss": result.loss, **scores(labels, result.assignments), **result.outcome.figures}
@@ -112,7 +129,7 @@ def table(rows):
     result = {}
     for row in rows:
         place = f"{row['set']} | {row['method']} | {row['register']}"
-        for name in ("draw", "limit"):
+        for name in ("draw", "limit", "bias_correction"):
             if row.get(name) is not None:
                 place += f" | {name} {row[name]}"
         result.setdefault(place, []).append(row)
@@ -141,6 +158,7 @@ def main():
         sets={"nargs": "+", "default": list(SETS), "choices": SETS, "metavar": "SET"},
         methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
         registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
+        **BIAS_CORRECTION,
         **SOURCE,
         **RESULTS,
         table={"action": "store_true", "help": "only print the means of the results"},
@@ -151,7 +169,10 @@ def main():
     # The name of a source says the limit.
     limit = args.limit if args.source is None else None
     asked = [
-        (name, method, register, seed, args.draw, limit)
+        (
+            *(name, method, register, seed, args.draw, limit),
+            args.bias_correction if method in SETTINGS else None,
+        )
         for method in args.methods
         for name in (args.sets if args.source is None else [source_named(args)])
         for register in args.registers
@@ -160,12 +181,7 @@ def main():
     rows = (
         kept_runs(args.results)
         if args.table
-        else asked_runs(
-            args.results,
-            ("set", "method", "register", "seed", "draw", "limit"),
-            asked,
-            lambda *each: row_of(args, *each[:-1]),
-        )
+        else asked_runs(args.results, NAMES, asked, functools.partial(row_of, args))
     )
     means = table(rows)
     for place, row in means.items():

@@ -14,11 +14,11 @@ import numpy as np
 
 from diffclust.data import Dataset, load
 from diffclust.models import DTIKMeans
-from experiments.dti import run, summary
+from experiments.dti import BIAS_CORRECTION, run, summary
 from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.development import cluttered
 
-NAMES = ("set", "window", "limit", "steps", "seed", "phases")
+NAMES = ("set", "window", "limit", "steps", "seed", "phases", "bias_correction")
 """What tells runs apart."""
 
 STEPS = (100, 400, 100)
@@ -51,29 +51,31 @@ def main():
         sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
         windows={"nargs": "+", "default": ["none", "0.25"], "help": "fractions of the side"},
         steps={"type": int, "nargs": 3, "default": STEPS, "help": "of each phase"},
+        **BIAS_CORRECTION,
         **RESULTS,
     )
     if args.quick:
         args.limit, args.sets, args.seeds, args.steps = 128, ["street"], 1, [5, 5, 5]
 
-    def one(name, window, limit, steps, seed, phases):
+    def one(name, window, limit, steps, seed, phases, bias_correction):
         del steps, phases
         data = load("mnist", split="test", limit=limit, seed=0)
         images = SETS[name](data.images, data.labels, 0)
         made = Dataset(images, data.labels, data.label_names, name=name)
         width = None if window == "none" else float(window)
         given = {"num_clusters": 10, "transforms": "aff", "window": width}
-        model = DTIKMeans.from_settings({**given, "steps": tuple(args.steps)})
+        given |= {"steps": tuple(args.steps), "bias_correction": bias_correction}
+        model = DTIKMeans.from_settings(given)
         return run(model, made, seed, f"{name} window {window}")
 
     phases = " ".join(map(str, args.steps))
     asked = [
-        (name, window, args.limit, sum(args.steps), seed, phases)
+        (name, window, args.limit, sum(args.steps), seed, phases, args.bias_correction)
         for seed in range(args.seed, args.seed + args.seeds)
         for name in args.sets
         for window in args.windows
     ]
-    lacking = {"phases": " ".join(map(str, STEPS))}
+    lacking = {"phases": " ".join(map(str, STEPS)), "bias_correction": "fit"}
     rows = asked_runs(args.results, NAMES, asked, one, lacking)
     figures = {}
     for name in args.sets:

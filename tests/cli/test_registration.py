@@ -1,6 +1,7 @@
 """Commands on images that are registered first."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,13 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert summary["acc"] == 1.0
     page = Path("run/report.html").read_text()
     assert "The image registered" in page
+    cards = re.findall(r'<figure class="sample".*?</figure>', page, re.DOTALL)
+    for card in cards:
+        # One below the other; the warped grid lies on the last.
+        came, registered, aligned, below = re.findall(r'<image [^>]*href="([^"]+)"', card)
+        assert registered == below
+        assert len({came, registered, aligned}) == 3
+    assert cards
     assert f"<dt>Registration</dt><dd>{said}" in page
     assert "20 × 20 pixels, RGB; registered: 28 × 28 pixels, grey" in page
     assert run("predict", "run", "images.npz", "--out", "again", "--maps", "0")[0] == 0
@@ -136,6 +144,32 @@ def test_grounds_and_methods_that_there_are_not_are_refused(run: Run) -> None:
     status, _, err = run("fit", "images.npz", "-k", "3", *words)
     assert status == 2
     assert "series-kmeans has no option --register" in err
+
+
+@pytest.mark.slow
+def test_recordings_are_placed_along_time(run: Run) -> None:
+    soundfile = pytest.importorskip("soundfile", reason="no soundfile is installed")
+    draw = np.random.default_rng(0)
+    for kind, pitch in (("low", 500), ("high", 1500)):
+        folder = Path("words", kind)
+        folder.mkdir(parents=True)
+        for number in range(8):
+            wave = np.zeros(8000)
+            start, time = draw.integers(500, 5500), np.arange(2000) / 8000
+            # A tone that rises, at any time of a second.
+            wave[start : start + 2000] = np.sin(2 * np.pi * (pitch + 600 * time) * time)
+            soundfile.write(folder / f"{number}.wav", 0.5 * wave, 8000)
+    words = ["--method", "kmeans", "--restarts", "2", "--maps", "0", "--out", "run"]
+    assert run("fit", "words", "-k", "2", "--register", "place", *words)[0] == 0
+    assert run("export", "run", "--what", "registration", "--out", "places.csv")[0] == 0
+    found = np.loadtxt("places.csv", delimiter=",", skiprows=1, usecols=3)
+    assert np.ptp(found) > 10  # columns, which are times
+    images = load_images("words").images
+    registered = load("run").registered(images)
+    columns = np.arange(registered.shape[2])
+    mass = registered[..., 0].sum(axis=1)
+    centres = (mass * columns).sum(axis=1) / mass.sum(axis=1)
+    np.testing.assert_allclose(centres, (registered.shape[2] - 1) / 2, atol=0.5)
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ import diffclust
 from diffclust import (
     AffineInvariantKMeans,
     DeformationInvariantSpectralClustering,
+    DTIKMeans,
+    GaussianMixture,
     KMeans,
     metrics,
 )
@@ -21,6 +23,7 @@ from diffclust.models import (
     MODELS,
     ProjectedScatteringSpectralClustering,
     ScatteringKMeans,
+    Training,
     spectral,
     unaligned,
     warped_prototypes,
@@ -187,6 +190,43 @@ def test_devices_give_the_same_clusters(coloured):
     images, result = coloured
     shared = KMeans(3, **FEW, register="upright").fit(images, key=KEY, mesh=data_mesh())
     np.testing.assert_array_equal(shared.assignments, result.assignments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        GaussianMixture(
+            3, register="upright", training=Training(steps=(20, 10), batch_size=16), num_restarts=1
+        ),
+        DTIKMeans(
+            3,
+            register="upright",
+            transforms="aff",
+            training=Training(steps=(5, 10, 5), batch_size=16),
+            num_restarts=1,
+        ),
+    ],
+    ids=["gmm", "dti-kmeans"],
+)
+def test_gradient_fits_are_the_same_streamed_shared_and_resumed(model):
+    images = moved("colours")
+    result = model.fit(images, key=KEY)
+    assert (result.model.register, result.model.ground) == ("upright", "colour")
+    streamed = model.fit(Stored(images), key=KEY)
+    assert streamed.model == result.model
+    np.testing.assert_allclose(streamed.history, result.history, rtol=1e-6)
+    np.testing.assert_array_equal(streamed.assignments, result.assignments)
+    shared = model.fit(images, key=KEY, mesh=data_mesh())
+    np.testing.assert_allclose(shared.history, result.history, rtol=1e-4)
+    states = Breaking(1)
+    for _ in range(50):
+        with contextlib.suppress(Broken):
+            again = model.fit(images, key=KEY, snapshots=states)
+            break
+    assert states.count > 2
+    np.testing.assert_array_equal(again.history, result.history)
+    np.testing.assert_array_equal(again.prototypes, result.prototypes)
 
 
 def test_prototypes_to_start_from_are_registered_ones(coloured):

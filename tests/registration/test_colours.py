@@ -55,6 +55,35 @@ def test_colours_are_taken_out(seed, front, back, place):
     np.testing.assert_allclose(seen(Frame(place, "colour"), result), result, atol=atol)
 
 
+@pytest.mark.parametrize("ink", ["none", "dark", "light", "colour"])
+def test_twice_is_once_with_any_ink_and_on_another_canvas(ink):
+    image = blobs(56, 70, 3, matrix=np.array([[0.5, 0.1], [0, 0.6]]), shift=(0.2, -0.1))
+    image = {"none": image, "dark": 0.2 + 0.7 * image, "light": 0.9 - 0.7 * image}.get(
+        ink, coloured(image, (0.9, 0.1, 0.2), (0.1, 0.3, 0.8))
+    )
+    once = seen(Frame("upright", ink, most_side=40), image)
+    assert once.shape == (40, 50, 1)
+    # What is registered is bright on black.
+    twice = seen(Frame("upright", "dark" if ink == "light" else ink, most_side=40), once)
+    # Peaks that were read between pixels are brought to 1, and faint ends of the figure may be
+    # taken for the ground's noise.
+    atol = 0.06 if ink == "none" else 0.09
+    np.testing.assert_allclose(twice / twice.max(), once / once.max(), atol=atol)
+
+
+@pytest.mark.parametrize(("ink", "channels"), [("dark", 1), ("light", 1), ("colour", 3)])
+def test_params_are_those_of_transforms(ink, channels):
+    image = blobs(30, 24, 2, matrix=np.array([[0.6, 0.2], [0, 0.6]]), shift=(0.1, 0.1))
+    front, back = ((0.9, 0.1, 0.2), (0.1, 0.3, 0.8)) if ink == "colour" else ([0.9], [0.2])
+    image = jnp.asarray(coloured(image, *((back, front) if ink == "light" else (front, back))))
+    frame = Frame("upright", ink)
+    params = find(frame, image)
+    # `Colour` and `Affine` clip nothing below the ground, where there is only rounding here, and
+    # make all channels grey where the frame keeps one.
+    moved = frame.transform(channels)(params, image)
+    np.testing.assert_allclose(moved[..., :1], frame.apply(params, image), atol=2e-3)
+
+
 @hypothesis.given(st.integers(0, 20), st.floats(0.3, 1.0), st.floats(0.0, 0.5))
 def test_one_gain_and_ground_are_taken_out(seed, gain, level):
     ink = blobs(20, 24, seed, matrix=0.5 * np.eye(2))
