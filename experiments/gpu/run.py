@@ -72,6 +72,7 @@ PLAN = (
     Measurement("kymatio-jax", 120, module="rivals"),
     Measurement("kymatio-torch", 120, module="rivals"),
     Measurement("passes", 240),
+    Measurement("passes-as-published", 400),
     Measurement("pmap", 90),
     Measurement("kmeans-60000", 60, seeds=3),
     Measurement("ai-kmeans-60000", 300, seeds=3),
