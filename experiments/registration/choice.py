@@ -15,8 +15,8 @@ import numpy as np
 from experiments.harness import arguments, finish, kept_runs
 
 METHODS = ("pssc", "di-spectral")
-CONTROL = "two-places"
-"""A nuisance that is steady itself was put into this set."""
+CONTROLS = ("two-places", "two-grounds")
+"""A nuisance that is steady itself was put into these sets."""
 
 
 def choices(rows, method):
@@ -59,7 +59,7 @@ def main():
                     for k in ("none", "auto")
                 ]
                 print(f"{method}, {name}, stability: {'; '.join(said)}", flush=True)
-        for words, left in (("all sets", ()), ("without the control", (CONTROL,))):
+        for words, left in (("all sets", ()), ("without the controls", CONTROLS)):
             kept = [row for name, row in sets.items() if name not in left]
             means = {
                 "auto": np.mean([row["acc"]["auto"] for row in kept]),
