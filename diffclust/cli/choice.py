@@ -1,5 +1,6 @@
 """What a sweep tries, what is known of each trial without labels, and which is chosen."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -28,6 +29,7 @@ from diffclust.parallel import Data
 from diffclust.progress_bar import ProgressBar, is_on_terminal
 from diffclust.solvers import PointClusters
 from diffclust.storage import checkpoint
+from diffclust.storage.snapshots import locked
 from diffclust.storage.staging import read_object, staged_file
 
 Criterion = Literal["elbow", "eigengap", "evidence"]
@@ -129,17 +131,24 @@ class Choice:
 class Fitter:
     """Fits trials, and saves the fits beside the sweep until the sweep is written."""
 
-    def __init__(self, fits: Sequence[Fit], dataset: Collection, bar: ProgressBar) -> None:
+    def __init__(
+        self,
+        fits: Sequence[Fit],
+        dataset: Collection,
+        bar: ProgressBar,
+        stack: contextlib.ExitStack,
+    ) -> None:
         """Looks for the fits of an interrupted sweep.
 
         Args:
             fits: The fits that are tried.
             dataset: The samples.
             bar: The progress bar.
+            stack: Keeps other sweeps out of the folder of the fits until it is closed.
 
         Raises:
-            ValueError: If fits are there and neither `--resume` nor `--overwrite` was given, or
-                they are of other samples or settings.
+            ValueError: If fits are there and neither `--resume` nor `--overwrite` was given, they
+                are of other samples or settings, or another sweep is making them.
         """
         self.dataset, self._bar, options = dataset, bar, fits[0]
         self.arguments: dict[str, Any] = sample_arguments(options, dataset)
@@ -149,11 +158,13 @@ class Fitter:
         about["samples"] = [*dataset.samples.shape, checksum(dataset.samples)]
         about |= {name: checksum(array) for name, array in self.arguments.items()}
         about, shown = json.loads(json.dumps(about)), repr(str(self.folder))
-        if self.folder.exists() and not options.resume:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked(self.folder))
+        if not options.resume:
             if not options.overwrite:
                 refuse_unfinished(self.folder, "fits of a sweep")
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+            for left in filter(Path.is_dir, self.folder.iterdir()):
+                shutil.rmtree(left)
         # One that was killed before its first fit may not have described itself.
         if self.has_fits and read_object(self.folder / _METADATA) != about:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")

@@ -444,9 +444,9 @@ def refuse_unfinished(folder: Path, what: str) -> None:
         ValueError: If it is there.
     """
     states = folder / "states"
-    left = states.iterdir() if states.is_dir() else folder.glob("*")
-    # What orbax began to write and did not finish is nothing to go on with.
-    if any(".orbax-checkpoint-tmp" not in path.name for path in left):
+    left = (states if states.is_dir() else folder).glob("*")
+    # A lock, and what was not written to its end, whose name has a dot, are nothing to go on with.
+    if any(path.is_dir() and "." not in path.name for path in left):
         raise ValueError(
             f"{str(folder)!r} holds {what} that was broken off; go on with it by --resume, or "
             "replace it with --overwrite"
@@ -562,7 +562,7 @@ class SavedStates:
             OSError: If it cannot be written.
         """
         if self._options.overwrite and not self._options.resume:
-            self.remove()
+            self._remove_states()
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             with self._lock:
@@ -604,7 +604,7 @@ class SavedStates:
     def remove(self) -> None:
         """Removes the states, unless another fit uses them, and what a killed process left."""
         self._remove_states()
-        if self._options.resume and self._out.exists():
+        if (self._options.resume or self._options.overwrite) and self._out.exists():
             remove_staged(self._out)
 
     def _remove_states(self) -> None:

@@ -1,5 +1,6 @@
 """`diffclust sweep`: tries settings, chooses one without labels, and writes why."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -145,9 +146,10 @@ def sweep(options: Sweep) -> None:
     with (
         runs.new_run(options.out, overwrite=replace, inputs=inputs, command="sweep") as folder,
         ProgressBar(models[0].num_restarts) as bar,
+        contextlib.ExitStack() as stack,
     ):
         dataset = load_samples(fits[0], models[0], bar)
-        fitter = Fitter(fits, dataset, bar)
+        fitter = Fitter(fits, dataset, bar, stack)
         try:
             with runs.interruption_says(runs.GO_ON):
                 _check(models if by_grid else models[-1:], dataset, fitter.arguments)

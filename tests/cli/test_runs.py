@@ -1,5 +1,6 @@
 """The commands around runs: compare, export, sweep; and what a fit gathers for its report."""
 
+import contextlib
 import csv
 import json
 import os
@@ -25,6 +26,7 @@ from diffclust.data import Dataset, load
 from diffclust.models import KMeans
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import PointClusters
+from diffclust.storage.snapshots import locked
 from tests.cli.commands import Run, entries, runner, squares
 
 QUICK = ("--method", "kmeans", "--restarts", "1", "--max-passes", "3", "--maps", "0")
@@ -480,11 +482,25 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
 
 def test_a_kept_fit_is_of_its_settings_whatever_it_is_called(run: Run) -> None:
     fits = [Fit("images.npz", count, "s", method="kmeans") for count in (2, 3)]
-    with ProgressBar() as bar:
-        fitter = Fitter(fits, load("images.npz"), bar)
+    with ProgressBar() as bar, contextlib.ExitStack() as stack:
+        fitter = Fitter(fits, load("images.npz"), bar, stack)
         for options in (*fits, *fits):
             assert len(fitter.fit(options, "grid 3x3", 0, 1).prototypes) == options.clusters
-    assert len(list(Path("s.partial").iterdir())) == 3, "two fits, and what they are of"
+    kept = list(Path("s.partial").iterdir())
+    assert len(kept) == 4, "two fits, what they are of, and a lock"
+
+
+def test_a_sweep_is_made_by_one_process_at_a_time(run: Run) -> None:
+    sweep, left = ("sweep", "images.npz", "-k", "2-3", *QUICK, "--out", "s"), Path("s.partial")
+    (left / "fit").mkdir(parents=True)
+    with locked(left):
+        for more in ((), ("--resume",), ("--overwrite",)):
+            assert "s.partial' is in use by another fit" in refused(run, *sweep, *more)
+    assert left.joinpath("fit").is_dir()
+    # One that was killed before its first fit has left nothing to go on with.
+    left.joinpath("fit").rename(left / ".fit.01234567.tmp")
+    assert run(*sweep)[0] == 0
+    assert not left.exists()
 
 
 def test_a_folder_has_a_default(run: Run) -> None:

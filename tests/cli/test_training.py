@@ -136,13 +136,22 @@ def test_interrupted_fits_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyP
 
 
 def test_broken_off_fits_are_replaced_on_request(run: Run) -> None:
-    Path("run.partial").mkdir()
+    Path("run.partial", "states", "1").mkdir(parents=True)
+    Path(".run.01234567.tmp").mkdir()
     options = ["images.npz", *TINY, "--steps", "10,5", "--no-report", "--out", "run"]
     status, _, err = run("fit", *options)
     assert status == 2
     assert "--resume, or replace it with --overwrite" in err
     status, _, err = run("fit", *options, "--overwrite")
     assert (status, err) == (0, "")
+    assert entries() == ["colour.npz", "images.npz", "run"]
+
+
+def test_a_fit_that_was_killed_while_it_read_is_begun_anew(run: Run) -> None:
+    Path("run.partial").mkdir()
+    Path("run.partial", "lock").touch()
+    given = ("fit", "images.npz", "-k", "2", "--method", "kmeans", "--restarts", "1")
+    assert run(*given, "--no-report", "--out", "run")[::2] == (0, "")
     assert "run.partial" not in entries()
 
 
