@@ -215,9 +215,16 @@ def load_table(
         use_scale=not options.no_scale,
     )
     if isinstance(options, Predict):
-        known = summary_of(Path(options.model)).get("source", {})
+        known = _source_of(options.model)
         loaded = _in_order(loaded, known.get("landmark_names"), options.source)
     return loaded.limit(options.limit, options.seed)
+
+
+def _source_of(model: str) -> dict[str, Any]:
+    """How the samples of a run were read, whose folder or `model` within it is given."""
+    folder = Path(os.path.realpath(model))
+    run = folder.parent if folder.name == "model" and not summary_of(folder) else folder
+    return summary_of(run).get("source", {})
 
 
 def _is_tps(source: str) -> bool:
@@ -336,7 +343,7 @@ def as_fitted(options: Predict) -> Predict:
     Raises:
         ValueError: If recordings were fitted, and the source is a folder without any.
     """
-    known = summary_of(Path(options.model)).get("source", {})
+    known = _source_of(options.model)
     flags = ("pad", *OF_TPS) if _is_tps(options.source) else ("pad",)
     wanted = {name: getattr(options, name) or known.get(name, False) for name in flags}
     if os.path.isdir(options.source):

@@ -444,8 +444,10 @@ def test_padded_pictures_are_read_alike_by_predict_and_export(
     assert run("fit", "pictures", *QUICK, "--size", "12", "--pad", "--out", "run")[0] == 0
     assert run("fit", "pictures", *QUICK, "--size", "12", "--out", "cropped")[0] == 0
     assert run("predict", "run", "pictures", "--out", "new")[::2] == (0, "")
-    distances = [[float(row["distance"]) for row in rows(name)] for name in ("run", "new")]
-    np.testing.assert_allclose(*distances, rtol=1e-5)
+    assert run("predict", "run/model", "pictures", "--out", "by-model")[::2] == (0, "")
+    names = ("run", "new", "by-model")
+    fitted, *new = [[float(row["distance"]) for row in rows(name)] for name in names]
+    np.testing.assert_allclose(new, [fitted] * 2, rtol=1e-5)
     assert summary("run")["source"]["pad"] is summary("new")["source"]["pad"] is True
     assert summary("cropped")["loss"] != summary("run")["loss"]
     assert run("export", "run", "--what", "folders", "--out", "sorted")[0] == 0
