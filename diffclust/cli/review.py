@@ -10,7 +10,7 @@ from pathlib import Path
 
 from diffclust.cli.export import assign_again, distinct_paths, export_folder, save_pictures
 from diffclust.cli.options import Review as ReviewOptions
-from diffclust.cli.runs import SavedRun, file_names, is_run, read_run, write_table
+from diffclust.cli.runs import SavedRun, file_names, is_run, read_run, refuse_read, write_table
 from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset, Recordings
 from diffclust.methods import plural
@@ -40,6 +40,7 @@ def review(options: ReviewOptions) -> None:
     # What lies within a sweep is replaced with it.
     beside = folder.parent if is_run(folder.parent, "sweep") else folder
     out = Path(options.out or beside.with_name(f"{beside.name}.review"))
+    refuse_read(str(out / "review.json"), ())  # a run's folder is replaced with all that is in it
     initial = Labelling.of_run(run.clusters, run.num_clusters)
     file = ReviewFile(out / "review.json", initial)
     file.read()  # before the samples, which may take long

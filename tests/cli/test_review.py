@@ -255,6 +255,7 @@ def test_a_prediction_with_labels(run: Run, serve: Serve) -> None:
         (("run", "--source", "others.npz"), "does not hold the images of this run"),
         (("run", "--out", "damaged"), "is damaged"),
         (("run", "--out", "images.npz"), "Not a directory"),
+        (("run", "--out", "run/review"), "lies in the folder of a run"),
     ],
 )
 def test_what_cannot_be_reviewed(run: Run, arguments: tuple[str, ...], message: str) -> None:
