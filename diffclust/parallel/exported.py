@@ -151,7 +151,7 @@ def _write(file: Path, program: Any, result: PyTree) -> None:
             new.write(hashlib.sha256(content).digest() + content)
             new.close()
             Path(new.name).replace(file)
-        except OSError:
+        except BaseException:
             Path(new.name).unlink(missing_ok=True)
             raise
 

@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import functools
 import math
+import re
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -79,6 +81,18 @@ def _restored(result: Result, order: np.ndarray) -> Result:
         extras[IS_POSITIVE] = extras[IS_POSITIVE][back]
     outcome = dataclasses.replace(outcome, learned=learned, assignment=assignment, extras=extras)
     return dataclasses.replace(result, outcome=outcome)
+
+
+@contextlib.contextmanager
+def _parameters_named() -> Iterator[None]:
+    """Gives settings in messages the names that they have as parameters."""
+    try:
+        yield
+    except ValueError as error:
+        words = re.sub(r"\w+", lambda word: _SKLEARN_NAMES.get(word[0], word[0]), str(error))
+        if words == str(error):
+            raise
+        raise ValueError(words) from error
 
 
 class _Predictor(ClusterMixin, BaseEstimator):
@@ -289,6 +303,7 @@ class Clusterer(_Predictor):
             )
         return X.reshape(len(X), -1, self.num_dimensions)
 
+    @_parameters_named()
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Clusters samples.
 

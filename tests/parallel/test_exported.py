@@ -208,3 +208,15 @@ def test_a_damaged_program_is_traced_again(folder: Path, share: float) -> None:
     in_another_process()
     again = KMeans(2, num_restarts=1).fit(IMAGES, key=jax.random.key(0))
     np.testing.assert_array_equal(first.assignments, again.assignments)
+
+
+def test_an_interruption_leaves_no_part_of_a_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        KMeans(2, num_restarts=1).fit(IMAGES, key=jax.random.key(0))
+    assert not any(folder.iterdir())

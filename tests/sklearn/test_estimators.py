@@ -455,3 +455,13 @@ def test_lists_that_are_no_series_are_refused_as_arrays_are() -> None:
     for rows in ([], [1.0, 2.0]):
         with pytest.raises(ValueError, match=r"Expected 2D array|minimum of 1 is required"):
             model.predict(rows)
+
+
+def test_errors_name_parameters_as_estimators_do() -> None:
+    rows = np.random.default_rng(0).random((6, 4))
+    for given, message in (
+        ({"n_clusters": 0}, "^n_clusters must be"),
+        ({"n_clusters": 2, "n_init": 0}, "^n_init must be"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sklearn.KMeans(**given).fit(rows)
