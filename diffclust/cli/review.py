@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from diffclust.cli import summary
 from diffclust.cli.export import assign_again, distinct_paths, export_folder, save_pictures
 from diffclust.cli.options import Review as ReviewOptions
 from diffclust.cli.runs import SavedRun, file_names, is_run, read_run, refuse_read, write_table
@@ -98,19 +99,19 @@ class _Exports:
         return exports
 
     @property
-    def _nouns(self) -> str:
-        return plural(self.dataset.noun)
+    def _samples(self) -> str:
+        return summary.plural(len(self.dataset), self.dataset.noun)
 
     def _table(self, review: Review) -> str:
         with staged_file(self.out / "labels.csv", overwrite=True) as path:
             header = ["index", self.run.column, "cluster", "label", "doubtful"]
             rows = formats.table_rows(review, self.run.indices, self.run.places)
             write_table(path, header, rows)
-        return f"{len(self.dataset)} {self._nouns}: {self.out / 'labels.csv'}"
+        return f"{self._samples}: {self.out / 'labels.csv'}"
 
     def _model(self, review: Review) -> str:
         path = self.out / "labels.json"
-        content = formats.cluster_labels(review, self.result, self._nouns)
+        content = formats.cluster_labels(review, self.result, plural(self.dataset.noun))
         with staged_file(path, overwrite=True) as written:
             write_json(written, content)
         return f"{path}, for diffclust predict --cluster-labels: {content['note']}"
@@ -122,8 +123,8 @@ class _Exports:
             for name in names.values():
                 (folder / name).mkdir()
             self._save_samples([folder / names[label] for label in labels], numbered=False)
-        folders = f"{len(names)} folder{'s' * (len(names) != 1)}"
-        return f"{len(labels)} {self._nouns} in {folders}: {self.out / 'folders'}"
+        folders = summary.plural(len(names), "folder")
+        return f"{self._samples} in {folders}: {self.out / 'folders'}"
 
     def _fiftyone(self, review: Review) -> str:
         write = functools.partial(formats.fiftyone, review.labelling.labels())

@@ -14,7 +14,7 @@ from diffclust.models import Result
 from diffclust.report.text import plain
 from diffclust.review.edits import Review
 from diffclust.storage.checkpoint import prototypes_checksum
-from diffclust.storage.staging import read_object
+from diffclust.storage.staging import EXPORT_MARK, read_object
 
 _LONGEST = 200
 """Bytes of a name; most file systems allow 255."""
@@ -61,7 +61,7 @@ def folder_names(labels: Iterable[str]) -> dict[str, str]:
         Names of folders by label.
     """
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    taken = {EXPORT_MARK}  # a file beside them
     for label in dict.fromkeys(labels):
         kept = "".join("_" if c in '<>:"/\\|?*' else c for c in plain(label))
         base = kept.encode("utf-8", "replace")[:_LONGEST].decode("utf-8", "ignore").strip(". ")

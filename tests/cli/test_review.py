@@ -195,6 +195,22 @@ def test_images_that_are_no_files_are_written(run: Run, serve: Serve) -> None:
         np.testing.assert_array_equal(np.asarray(picture), squares(COUNT)[7])
 
 
+def test_an_export_of_one_image(run: Run, serve: Serve) -> None:
+    assert run("fit", "images.npz", "-k", "1", *QUICK, "--limit", "1", "--out", "run")[0] == 0
+    messages: list[str] = []
+
+    def do(reviewer: Reviewer) -> None:
+        reviewer.edit(0, {"kind": "name", "cluster": 0, "name": "export.json"})
+        for name in ("Table (CSV)", "Folders"):
+            messages.append(reviewer.export(name)["message"])
+
+    serve(do, "run")
+    table, folders = messages
+    assert table.startswith("1 image: ")
+    assert folders.startswith("1 image in 1 folder: ")
+    assert entries("run.review/folders") == ["export.json", "export.json-2"]
+
+
 def test_an_export_replaces_nothing_else(run: Run, serve: Serve) -> None:
     fitted(run, "images.npz")
     Path("run.review/folders").mkdir(parents=True)

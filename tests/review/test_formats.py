@@ -26,6 +26,7 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 
 NASTY = [
+    "Export.json",
     "..",
     ".",
     "",
@@ -46,7 +47,9 @@ NASTY = [
 def test_every_label_has_a_safe_folder_of_its_own(labels: list[str]) -> None:
     names = formats.folder_names(labels)
     assert names.keys() == set(labels)
-    assert len({name.casefold() for name in names.values()}) == len(names)
+    folded = {name.casefold() for name in names.values()}
+    assert len(folded) == len(names)
+    assert "export.json" not in folded, "which is a file beside them"
     for name in names.values():
         assert Path(name).name == name == PureWindowsPath(name).name
         assert name not in (".", "..")
