@@ -20,6 +20,7 @@ from diffclust.graphs import nearest_neighbours
 from diffclust.image_source import ImageSource, installed_memory
 from diffclust.models import AbstractModel
 from diffclust.parallel import Data, Description
+from diffclust.parallel.chunks import limited_chunk_size
 from diffclust.solvers import Progress, SplitMerge
 from diffclust.types import Key
 
@@ -93,7 +94,8 @@ class PlannedFit:
     @functools.cached_property
     def chunk(self) -> int:
         """Samples a chunk of the fit."""
-        return self.chunk_size or self.model.chunk_size_for(self.description)
+        size = self.chunk_size or self.model.chunk_size_for(self.description)
+        return limited_chunk_size(size, len(self.samples))
 
     def rehearse(
         self,

@@ -22,6 +22,7 @@ from diffclust.models.identity import identity_of, types_of
 from diffclust.models.selection import Selection
 from diffclust.models.settings import AbstractSettings
 from diffclust.parallel import Data, Description, default_chunk_size
+from diffclust.parallel.chunks import limited_chunk_size
 from diffclust.parallel.mesh import in_own_mesh
 from diffclust.progress_bar import on_terminal
 from diffclust.prototypes import Learned, exemplar_of
@@ -408,8 +409,9 @@ class AbstractModel(AbstractSettings):
         )
         data, given_sample = selection.data, description.sample
         description = model.prepared_description(description)
-        if chunk_size is None:
-            data = dataclasses.replace(data, chunk_size=model.chunk_size_for(description))
+        size = chunk_size or model.chunk_size_for(description)
+        size = limited_chunk_size(size, description.largest_share)
+        data = dataclasses.replace(data, chunk_size=size)
         with on_terminal(callback, model.num_restarts) as shown:
 
             def assign(outcome: Outcome, rest: Data) -> Assignment:

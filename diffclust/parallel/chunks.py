@@ -89,6 +89,19 @@ def default_chunk_size(
     return max(size, min(step * -(-size // step), most - most % 16))
 
 
+def limited_chunk_size(chunk_size: int, num_samples: int) -> int:
+    """A chunk size without more padding than samples.
+
+    Args:
+        chunk_size: What was asked for.
+        num_samples: Number of samples there are.
+
+    Returns:
+        The same, or the power of two from the number of samples on; at least 16 if that is less.
+    """
+    return min(chunk_size, max(16, 1 << (num_samples - 1).bit_length()))
+
+
 def largest_read(pixels: int) -> int:
     """Samples that are read at once at most, where all of them are larger than memory.
 

@@ -176,6 +176,13 @@ def test_sample_weights_pull_the_mean(images: np.ndarray) -> None:
     np.testing.assert_allclose(result.prototypes[0], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("count", "size"), [(9, 16), (20, 32), (40, 50)])
+def test_a_chunk_is_not_mostly_padding(count: int, size: int) -> None:
+    images = np.random.default_rng(0).random((count, 5, 5), np.float32)
+    result = KMeans(2, num_restarts=1).fit(images, key=KEY, chunk_size=50)
+    assert result.outcome.chunk_size == size
+
+
 def test_callback_is_told_and_can_stop(images: np.ndarray) -> None:
     seen: list[Progress] = []
     KMeans(2, num_restarts=2).fit(images, key=KEY, callback=seen.append, chunk_size=5)
