@@ -472,6 +472,25 @@ def refuse_other(shown: str, found: Mapping[str, Any], asked: Mapping[str, Any])
             )
 
 
+def refuse_newer(out: Path, kept: Iterable[Path]) -> None:
+    """Refuses to take a finished run for the result of a fit that is to replace it.
+
+    Args:
+        out: Path of the run.
+        kept: What is kept beside it of an interrupted fit.
+
+    Raises:
+        ValueError: If some of that is newer than the run.
+    """
+    written = (out / _SUMMARY).stat().st_mtime
+    for path in kept:
+        if path.stat().st_mtime > written:
+            raise ValueError(
+                f"{str(path)!r} is of a fit that is to replace {str(out)!r}; go on with it by "
+                "--overwrite --resume"
+            )
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -528,12 +547,7 @@ class SavedStates:
         for part in ("model", _ASSIGNMENTS):
             if not (self._out / part).exists():
                 raise ValueError(f"the run in {shown} lacks {part!r}; make it again by --overwrite")
-        written = (self._out / _SUMMARY).stat().st_mtime
-        if any(path.stat().st_mtime > written for path in self._states()):
-            raise ValueError(
-                f"{str(self._folder)!r} holds a fit that is to replace the run in {shown}; go on "
-                "with it by --overwrite --resume"
-            )
+        refuse_newer(self._out, self._states())
 
     def is_done(self) -> bool:
         """Whether the fit is to be resumed although it is finished."""

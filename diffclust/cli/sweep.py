@@ -138,8 +138,10 @@ def sweep(options: Sweep) -> None:
         finished = runs.summary_of(out)
         found = {**finished, **finished.get("source", {}), **finished.get("tried", {})}
         runs.refuse_other(repr(options.out), found, _asked(options))
+        left = runs.partial_folder(out.absolute())
+        runs.refuse_newer(out, filter(Path.is_dir, left.glob("*")))
         # It may have been broken off while these were removed.
-        shutil.rmtree(runs.partial_folder(out.absolute()), ignore_errors=True)
+        shutil.rmtree(left, ignore_errors=True)
         print(f"{options.out} holds a finished sweep; there is nothing to go on with")
         return
     inputs, replace = inputs_of(fits[0]), options.overwrite

@@ -767,7 +767,12 @@ def test_a_finished_sweep_has_nothing_to_go_on_with(run: Run) -> None:
     before = Path("swept", "summary.json").read_bytes()
     # What is left where it was broken off while the fits were removed.
     left = partial_folder(Path("swept").absolute())
-    left.mkdir()
+    fit = left / "0123456789abcdef"
+    fit.mkdir(parents=True)
+    # Of a sweep that is to replace it.
+    assert "go on with it by --overwrite --resume" in refused(run, *sweep, "--resume")
+    assert fit.is_dir()
+    os.utime(fit, (0, 0))
     status, out, _ = run(*sweep, "--resume")
     assert not left.exists()
     assert (status, out) == (0, "swept holds a finished sweep; there is nothing to go on with\n")
