@@ -424,7 +424,7 @@ def _directions(fit: PlannedFit, few: int, seen: Rehearsal, views: int) -> Stage
     def of(number: int, features: int) -> StageCost:
         rows = rng.random((number, features), dtype=np.float32)
         parts = [rows[i : i + 32] for i in range(0, number, 32)]
-        most = min(wanted, min(number, features) // 4)
+        most = max(1, min(wanted, min(number, features) // 4))
         return _timed("directions", lambda: fit_principal_directions(parts, num_directions=most))
 
     if by_products:

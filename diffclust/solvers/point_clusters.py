@@ -210,7 +210,8 @@ def kmeans(
         )
     _validation.count(num_clusters, "num_clusters")
     _validation.cluster_count(num_clusters, len(points), "points")
-    _validation.positive(num_restarts, "num_restarts")
+    _validation.count(num_restarts, "num_restarts")
+    _validation.count(max_passes, "max_passes")
     weight = _validation.weights(weight, len(points), "weight", "point")
     # Multiplication by a power of two changes no digit, and squares stay in range.
     floats = points if points.dtype == np.float32 else points.astype(np.float64)
@@ -269,8 +270,8 @@ def representatives(
         raise ValueError(
             f"features must have shape (n, features), n at least 1; got {np.shape(features)}"
         )
-    _validation.positive(num_representatives, "num_representatives")
-    _validation.positive(num_candidates, "num_candidates", least=num_representatives)
+    _validation.count(num_representatives, "num_representatives")
+    _validation.count(num_candidates, "num_candidates", least=num_representatives)
     count = len(features)
     rng = numpy_generator(key)
     drawn = rng.choice(count, size=min(num_candidates, count), replace=False)

@@ -175,6 +175,13 @@ def test_directions_of_few_images_are_timed(key: jax.Array) -> None:
     assert 0.0 < stages._directions(fit, 128, Rehearsal(slow, None), 1).seconds < 20.0
 
 
+def test_directions_of_three_images_are_timed(key: jax.Array) -> None:
+    samples = np.random.default_rng(0).uniform(size=(3, 8, 8, 1)).astype(np.float32)
+    model = diffclust.ProjectedScatteringSpectralClustering(2, register="none")
+    fit = stages.PlannedFit(model, samples, key=key, chunk_size=None, seconds=20.0, short=0.0)
+    assert stages._directions(fit, 3, Rehearsal([], None), 1).seconds > 0.0
+
+
 def test_a_short_fit_is_not_rehearsed_to_its_end(key: jax.Array) -> None:
     images = load("digits").images[:200]
     model = diffclust.KMeans(4, num_restarts=1)

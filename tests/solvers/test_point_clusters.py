@@ -98,6 +98,11 @@ def test_bad_input_is_named(x: np.ndarray, clusters: int, message: str, key) -> 
         kmeans(x, clusters, key=key)
 
 
+def test_a_limit_of_no_passes_is_named(key) -> None:
+    with pytest.raises(ValueError, match="max_passes must be at least 1, not 0"):
+        kmeans(np.eye(3), 2, key=key, max_passes=0)
+
+
 @pytest.mark.parametrize("scale", [2.0**60, 2.0**-80])
 def test_squares_of_points_stay_in_range(scale: float, key) -> None:
     points = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
