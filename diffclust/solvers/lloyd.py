@@ -419,7 +419,10 @@ def has_converged(now: PyTree, before: PyTree) -> Bool[Array, ""] | bool:
         Whether no number has changed by more than 1e-5 of itself; true if there are none.
     """
     pairs = zip(jax.tree.leaves(now), jax.tree.leaves(before), strict=True)
-    close = [jnp.all(jnp.abs(a - b) <= 1e-5 * jnp.abs(b)) for a, b in pairs]
+    close = [
+        jnp.all(jnp.where(jnp.isfinite(b), jnp.abs(a - b) <= 1e-5 * jnp.abs(b), a == b))
+        for a, b in pairs
+    ]
     return jnp.all(jnp.stack(close)) if close else True
 
 

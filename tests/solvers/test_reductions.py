@@ -43,6 +43,7 @@ from diffclust.solvers import (
     compiled_lloyd,
     run,
 )
+from diffclust.solvers.lloyd import has_converged
 from diffclust.solvers.lloyd_run import LloydRun, sum_over_chunks
 from diffclust.solvers.split_merge import try_split
 from diffclust.testing import check_family, check_reduction, smooth_image
@@ -736,3 +737,10 @@ def test_a_run_whose_loss_rose_has_the_losses_before(key: jax.Array) -> None:
     outcome = run((problem,), Data(samples, None, 32), key)
     assert outcome.status is Status.ROSE
     np.testing.assert_allclose(outcome.history, losses[:-1], rtol=1e-5)
+
+
+def test_a_state_that_stays_infinite_has_converged() -> None:
+    far, near = (jnp.array([1.0, end]) for end in (jnp.inf, 2.0))
+    assert has_converged(far, far)
+    assert not has_converged(far, near)
+    assert not has_converged(near, far)
