@@ -24,7 +24,7 @@ from diffclust.report.text import (
     number,
     unsteady,
 )
-from diffclust.solvers.result import Outcome, Status
+from diffclust.solvers.result import Outcome, Status, best_restart
 
 _REASONS = {
     Status.ASSIGNMENTS: "no {noun} changed its cluster",
@@ -265,7 +265,7 @@ def _restarts(result: Result, noun: str) -> str:
             note += f" It began {where}the passes above are those on the {plural(noun)} themselves."
         return f'<p class="note">{note}</p>'
     texts = [f"<li>{number(loss)}</li>" for loss in losses]
-    best = min(range(len(losses)), key=losses.__getitem__)
+    best = best_restart(losses)
     texts[best] = f"<li class=kept>{number(losses[best])} (kept)</li>"
     if where:
         where = f" They ran {where}the one kept was then finished on the {plural(noun)} themselves."

@@ -75,10 +75,11 @@ def write_report(
 
     Raises:
         ValueError: If the data set is not the one that was fitted, `samples_per_group` is below
-            1, `map_samples` is not between 0 and 2,000, or the folder's name is taken by something
-            that no report wrote.
+            1, `map_samples` is not between 0 and 2,000, `members_bytes` is negative, or the
+            folder's name is taken by something that no report wrote.
     """
-    _validation.positive(samples_per_group, "samples_per_group")
+    _validation.count(samples_per_group, "samples_per_group")
+    _validation.count(members_bytes, "members_bytes", least=0)
     if not isinstance(dataset, Dataset | LandmarkSet | SeriesSet):
         raise ValueError(
             "the report needs a data set, such as Dataset(images) or SeriesSet(series) of "

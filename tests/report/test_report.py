@@ -459,6 +459,13 @@ def test_losses_that_rise_by_moves_are_explained(
     assert ("Where the loss rises, a cluster was split in two" in said(page)) == is_told
 
 
+def test_of_restarts_that_differ_by_rounding_the_first_is_said_to_be_kept(tmp_path: Path) -> None:
+    result, dataset = made(KMeans(3))
+    outcome = dataclasses.replace(result.outcome, restarts=(7.0, 6.50001, 6.5))
+    _, page = written(tmp_path, dataclasses.replace(result, outcome=outcome), dataset)
+    assert "3 restarts 7.000 6.500 (kept) 6.500 The one of least" in said(page)
+
+
 def test_a_single_run_on_coarser_images_says_so(tmp_path: Path) -> None:
     result, dataset = made(AffineInvariantKMeans(3), (28, 28, 1))
     outcome = dataclasses.replace(result.outcome, restarts=(6.5,))
@@ -532,6 +539,8 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path / "r.html", result, dataset.images)
     with pytest.raises(ValueError, match="samples_per_group must be at least 1"):
         write_report(tmp_path / "r.html", result, dataset, samples_per_group=0)
+    with pytest.raises(ValueError, match="members_bytes must be at least 0"):
+        write_report(tmp_path / "r.html", result, dataset, members_bytes=-1)
     assert list(tmp_path.iterdir()) == []
 
 
