@@ -60,12 +60,15 @@ def evidence_of(
         The evidence in nats per image of weight one, and the number of pixels.
 
     Raises:
-        ValueError: If the model has no penalties, or one of them is zero.
+        ValueError: If the model has no penalties, one of them is zero, `pixels` is not positive, or
+            every image equals its prototype.
 
     References:
         MacKay (1992), Bayesian interpolation; see `diffclust.energies.log_evidence`.
     """
     model = check_evidence(result.model)
+    if pixels is not None:
+        _validation.positive(pixels, "pixels", least=0, strictly=True)
     array = model.prepared(images)
     solver, assignment = model.solver(), result.outcome.assignment
     weight = None if sample_weight is None else _validation.weights(sample_weight, len(array))
@@ -86,6 +89,9 @@ def evidence_of(
         warps = dataclasses.replace(warps, pixels=jnp.asarray(pixels, warps.pixels.dtype))
     total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
     if not math.isfinite(total):
-        raise ValueError("the evidence is not a number: a cluster's warps have no curvature")
+        raise ValueError(
+            "the evidence is not a number: the fit leaves no noise, as if every image were equal "
+            "to its prototype; give more different images, or ask for fewer clusters"
+        )
     mass = len(array) if weight is None else float(np.sum(weight, dtype=np.float64))
     return total / mass, float(np.asarray(warps.pixels))

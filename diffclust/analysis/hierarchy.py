@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from diffclust import _validation
 from diffclust.distances import DiagonalGaussian, Gaussian, pairwise
-from diffclust.models.shapes import ShapeDistance, ShapeKMeans
+from diffclust.models.shapes import ShapeDistance, ShapeKMeans, check_spread
 from diffclust.prototypes import gaussians
 from diffclust.registration import register
 
@@ -62,8 +62,9 @@ def registered_gaussians(
         The registered shapes, each landmark a Gaussian.
     """
     registered, consensus, *_ = register(shapes, model.registration, model.reflection)
-    points = jnp.asarray(registered)
-    covariance = model.initial_covariance(points, jnp.asarray(consensus))
+    points, reference = jnp.asarray(registered), jnp.asarray(consensus)
+    covariance = model.initial_covariance(points, reference)
+    check_spread(covariance, reference)
     return gaussians(points, jnp.broadcast_to(covariance[None], (len(shapes), *covariance.shape)))
 
 
@@ -83,8 +84,8 @@ def shape_hierarchy(
         The hierarchy.
 
     Raises:
-        ValueError: If the shapes are invalid or fewer than two, or the model has no distance
-            between two shapes.
+        ValueError: If the shapes are invalid, fewer than two or all the same, or the model has no
+            distance between two shapes.
 
     References:
         Gattone et al., A shape distance based on the Fisher–Rao metric and its application for

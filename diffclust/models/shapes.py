@@ -322,10 +322,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         reference = jnp.asarray(consensus)
         each = None if weight is None else jnp.asarray(weight, dtype=reference.dtype)
         variances = self.initial_covariance(jnp.asarray(registered), reference, each)
-        # Differences that rounding alone leaves between copies of one shape do not count as spread.
-        rounding = 100.0 * float(jnp.finfo(variances.dtype).eps) ** 2
-        if not float(jnp.max(variances)) > rounding * float(jnp.mean(reference**2)):
-            raise ValueError("all shapes are the same once they are registered; give others")
+        check_spread(variances, reference)
         arrays = {
             "consensus": consensus,
             "variances": np.asarray(variances),
@@ -390,3 +387,18 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
     def aligned(self, outcome: Outcome, shapes: np.ndarray, params: np.ndarray) -> np.ndarray:
         """The registered shapes."""
         return apply_similarities(shapes, params).astype(jnp.result_type(float))
+
+
+def check_spread(covariance: Covariance, reference: Float[Array, "landmarks dims"]) -> None:
+    """Refuses shapes of which registration leaves no differences.
+
+    Args:
+        covariance: Variances or covariances of all shapes, from `ShapeKMeans.initial_covariance`.
+        reference: Their mean.
+
+    Raises:
+        ValueError: If they are zero, or what rounding leaves between copies of one shape.
+    """
+    rounding = 100.0 * float(jnp.finfo(covariance.dtype).eps) ** 2
+    if not float(jnp.max(covariance)) > rounding * float(jnp.mean(reference**2)):
+        raise ValueError("all shapes are the same once they are registered; give others")

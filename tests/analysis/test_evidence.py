@@ -1,4 +1,4 @@
-"""The evidence of a fit counts samples by their weights."""
+"""The evidence of a fit: it counts samples by their weights, and is a number or refused."""
 
 import jax
 import numpy as np
@@ -27,3 +27,15 @@ def test_evidence_of_weights_is_that_of_as_many_copies():
     assert actual == pytest.approx(expected, rel=1e-3)
     unweighed, _ = evidence_of(weighed, images, pixels=10.0)
     assert abs(actual - unweighed) > 0.01 * abs(actual)
+
+
+def test_images_that_leave_no_noise_and_numbers_of_pixels_that_are_none_are_refused():
+    # A single pixel, whose norm and mean have no rounding.
+    copies = np.zeros((2, 4, 4, 1), np.float32)
+    copies[:, 1, 2] = 1.0
+    result = AffineInvariantKMeans(1, num_restarts=1, max_passes=2).fit(copies, key=KEY)
+    for pixels in (0.0, np.nan):
+        with pytest.raises(ValueError, match="pixels must be above 0"):
+            evidence_of(result, copies, pixels=pixels)
+    with pytest.raises(ValueError, match="as if every image were equal to its prototype"):
+        evidence_of(result, copies)

@@ -61,6 +61,16 @@ def test_refuses_what_is_no_distance(drawn):
         shape_hierarchy(drawn[0]).cut(25)
 
 
+def test_copies_of_one_shape_are_refused(drawn):
+    angles, one = np.array([0.0, 0.4, 2.0]), drawn[0][0]
+    turned = one @ np.moveaxis(
+        np.array([[np.cos(angles), np.sin(angles)], [-np.sin(angles), np.cos(angles)]]), 2, 0
+    )
+    for copies in (np.stack([one, one, one]), turned + 3.0):
+        with pytest.raises(ValueError, match="all shapes are the same once they are registered"):
+            shape_hierarchy(copies)
+
+
 def test_cuts_are_those_of_scipy_in_the_order_of_the_shapes() -> None:
     for seed in range(10):
         points = np.random.default_rng(seed).normal(size=(12, 2))
