@@ -409,9 +409,8 @@ class AbstractModel(AbstractSettings):
         )
         data, given_sample = selection.data, description.sample
         description = model.prepared_description(description)
-        size = chunk_size or model.chunk_size_for(description)
-        size = limited_chunk_size(size, description.largest_share)
-        data = dataclasses.replace(data, chunk_size=size)
+        size, share = chunk_size or model.chunk_size_for(description), description.largest_share
+        data = dataclasses.replace(data, chunk_size=limited_chunk_size(size, share))
         with on_terminal(callback, model.num_restarts) as shown:
 
             def assign(outcome: Outcome, rest: Data) -> Assignment:
