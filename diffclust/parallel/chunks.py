@@ -97,7 +97,8 @@ def limited_chunk_size(chunk_size: int, num_samples: int) -> int:
         num_samples: Number of samples there are.
 
     Returns:
-        The same, or the power of two from the number of samples on; at least 16 if that is less.
+        `chunk_size`, but at most the least power of two that is neither below `num_samples` nor
+        below 16.
     """
     return min(chunk_size, max(16, 1 << (num_samples - 1).bit_length()))
 

@@ -20,10 +20,10 @@ from diffclust import ProjectedScatteringSpectralClustering
 from diffclust.data import affnist_like, load
 from diffclust.metrics import scores
 from diffclust.models import cut_mean_graph
-from diffclust.parallel import Data
 from diffclust.registration import ink_of
 from experiments.default_method.run import SETS as PHOTOGRAPHS
 from experiments.harness import RESULTS, arguments, asked_runs, finish
+from experiments.photographs.views import neighbours_of
 from experiments.registration.development import SETS as DIGITS
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
@@ -73,10 +73,8 @@ def mean_of_frames(images, labels, key):
     """Scores of the cut of the mean graph of three frames."""
     near, count = [], len(np.unique(labels))
     for frame in ("found", "kept", "none"):
-        model = ProjectedScatteringSpectralClustering(count, **settings_of(frame, images))
-        model = model.resolved(Data(images))
-        data = model.data_in_prototype_frame(Data(np.asarray(model.frame.registered(images))))
-        near += model.neighbours(model.project(data)[1])
+        model, every = neighbours_of(images, count, settings_of(frame, images))
+        near += every
     cut = cut_mean_graph(near, model.neighbour_numbers, count, model.num_restarts, key)
     return {k: round(float(v), 4) for k, v in scores(labels, cut.points.assignments).items()}
 

@@ -38,14 +38,19 @@ OF_SETS = {
 """Options of the commands that cluster the sets."""
 
 
-def graph_of(images, count, settings):
-    """The mean graph of one view, and the ground that was found."""
+def neighbours_of(images, count, settings):
+    """PSSC with a view's settings, and the neighbours that it finds."""
     model = ProjectedScatteringSpectralClustering(count, **settings).resolved(Data(images))
     data = model.data_in_prototype_frame(Data(np.asarray(model.frame.registered(images))))
-    _, coordinates = model.project(data)
+    return model, model.neighbours(model.project(data)[1])
+
+
+def graph_of(images, count, settings):
+    """The mean graph of one view, and the ground that was found."""
+    model, every = neighbours_of(images, count, settings)
     graphs = [
         mean_graph([self_tuning_affinity(near, num_neighbours=k) for k in model.neighbour_numbers])
-        for near in model.neighbours(coordinates)
+        for near in every
     ]
     return mean_graph(graphs), model.ground
 
