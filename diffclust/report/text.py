@@ -175,5 +175,6 @@ def unsteady(stability: float) -> str:
         "These clusters are uncertain: slightly other settings of the graph give others. Look at "
         "the least certain samples of each cluster in the report, and at those that are alike and "
         "yet apart. Of images see too whether the registered ones show the figure in the middle, "
-        "and nothing else; if not, say what ink is (--ground), or try another --register."
+        "and nothing else; if not, say what ink is (--ground), or try another --register. Among "
+        "clutter or on textures, --method dti-kmeans --register auto may be better."
     )
