@@ -188,8 +188,8 @@ def _parse(arguments: list[str]) -> Options:
                 kinds,
                 prog="diffclust",
                 description=(
-                    "Cluster images that look different only because they were moved. --version "
-                    "says which diffclust this is."
+                    "Cluster images, shapes or series that look different only because they were "
+                    "transformed. --version prints the version."
                 ),
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),

@@ -79,11 +79,11 @@ class ProcessOptions:
 
     Attributes:
         processes: How many processes fit together; give the same command to each.
-        process_id: The number of this one, from 0.
-        coordinator: Where process 0 can be reached by the others, such as 10.0.0.1:1234.
-        distributed: Fit with the other processes that the scheduler has started (SLURM, Open MPI
-            and others that JAX knows), in place of these three.
-        process_timeout: Seconds after which processes end where one of them is not heard of.
+        process_id: The number of this process, from 0.
+        coordinator: Address at which the others reach process 0, such as 10.0.0.1:1234.
+        distributed: Instead of --processes, --process-id and --coordinator: take all three from the
+            scheduler (SLURM, Open MPI and others that JAX knows).
+        process_timeout: After this many seconds without a sign of one process, the others end.
     """
 
     processes: Annotated[int | None, _optional("N")] = None
@@ -132,35 +132,34 @@ class _Clustering:
 
     Attributes:
         out: Folder to write, new or empty.
-        seed: Seed of all that is random.
+        seed: Random seed.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        label_pattern: A regular expression with one group, which holds the class in the name of a
-            file, such as '^([a-z]+)_' for cat_12.png; for scores only.
+        label_pattern: A regular expression whose one group matches the class in a file's name, such
+            as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most this many images, shapes or series, drawn at random.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
-        pad: Show pictures whole in a --size, filled up with the colour of their borders, where they
-            would be cropped.
+        pad: With --size, do not crop pictures, but pad them with the colour of their borders.
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
         as_published: Take the settings of the method's paper, except for options that are given.
         settings: Settings of the method.
-        chunk_size: Images, shapes or series that are in memory at once.
+        chunk_size: How many images, shapes or series are processed at once.
         skip_bad: Leave out files that cannot be read, and blank images.
-        rate: Samples a second that recordings are resampled to; by default the lowest rate among
-            them, at most 48000.
-        seconds: Length of what is read of each recording, about its middle; by default 1, or less
-            where nine tenths of them are shorter.
-        append_curves: Take the points of curves and outlines of a .tps file as landmarks, behind
-            the others; without this option a file with curves is refused.
-        no_scale: Leave the coordinates of a .tps file as they are, whatever SCALE= says.
+        rate: Sampling rate to which recordings are resampled; by default the lowest among them, at
+            most 48000.
+        seconds: How much of the middle of each recording is read; by default 1 s, or less if nine
+            tenths of them are shorter.
+        append_curves: Append the points of curves and outlines of a .tps file to the landmarks;
+            without this option a file with curves is refused.
+        no_scale: Do not multiply the coordinates of a .tps file by SCALE=.
         weights: A .npy file with the weight of each sample of the source.
-        resume: Go on with what was broken off.
-        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without this option it is done where the images, as
-            32-bit numbers, would take more than half of the memory.
-        dry_run: Say about how long it would take, and write nothing.
+        resume: Continue an interrupted run.
+        stream: Read images when needed, never all at once, from a .npy or an uncompressed .npz file
+            or a folder of pictures. By default this is done if they would take more than half of
+            the memory.
+        dry_run: Estimate time and memory, and write nothing.
     """
 
     source: Source
@@ -204,17 +203,17 @@ class Fit(_Clustering):
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with methods of
             shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv or .ts.
         clusters: Number of clusters.
-        method: How to cluster; where the source is a file of shapes or series, by default the first
-            method for these. 'diffclust fit --method NAME --help' shows the options of one.
-        overwrite: Replace the run that the folder holds, or a fit that was broken off.
+        method: The method; for a file of shapes or series, by default the first method for these.
+            'diffclust fit --method NAME --help' shows its options.
+        overwrite: Replace the run in this folder, or an interrupted fit.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
-        start: Folder of an earlier run of the same source with as many clusters; the fit begins
-            with those, whatever method found them. Not for methods on features or graphs.
+        start: Folder of an earlier run of the same source, by any method, with as many clusters;
+            the fit starts from these. Not for methods on features or graphs.
         checkpoint_every: Seconds between two saved states of a long fit.
-        checkpoints_kept: How many saved states are kept; where the last one is damaged, the fit
-            goes on from the one before.
-        compare_with: Let other methods begin with the same prototypes, and lay theirs beside
-            those of the fit in the report. Each takes another run.
+        checkpoints_kept: How many saved states are kept; if the last one is damaged, --resume uses
+            the one before.
+        compare_with: Also run other methods from the same prototypes, and show theirs beside those
+            of the fit in the report.
         no_report: Do not write report.html.
         distribution: One fit by several processes.
     """
@@ -230,7 +229,7 @@ class Fit(_Clustering):
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Assign images, shapes or series to the clusters of a model, whose prototypes stay.
+    """Assign images, shapes or series to the clusters of a fitted model.
 
     Attributes:
         model: Folder of a run of 'diffclust fit', or of a saved model.
@@ -239,20 +238,22 @@ class Predict:
         out: Folder to write, new or empty.
         split: Which part of the source.
         labels: Column of a table of landmarks that holds the classes; for scores only.
-        label_pattern: A regular expression with one group, which holds the class in the name of a
-            file, such as '^([a-z]+)_' for cat_12.png; for scores only.
+        label_pattern: A regular expression whose one group matches the class in a file's name, such
+            as '^([a-z]+)_' for cat_12.png; for scores only.
         limit: At most this many images, shapes or series, drawn at random.
         seed: Seed of that draw, and of the examples in the report.
-        pad: Show pictures whole, as for 'diffclust fit'; by default as for the fit.
-        rate: Samples a second that recordings are resampled to; by default as for the fit.
-        seconds: Length of what is read of each recording; by default as for the fit.
-        append_curves: Take the curves of a .tps file as landmarks; by default as for the fit.
-        no_scale: Leave out SCALE= of a .tps file; by default as for the fit.
-        stream: Read images as they are needed, never all at once: of a .npy or an uncompressed .npz
-            file, or a folder of pictures. Without this option it is done where the images, as
-            32-bit numbers, would take more than half of the memory.
+        pad: Pad pictures instead of cropping them; by default as for the fit.
+        rate: Sampling rate to which recordings are resampled; by default as for the fit.
+        seconds: How much of the middle of each recording is read; by default as for the fit.
+        append_curves: Append the points of curves of a .tps file to the landmarks; by default as
+            for the fit.
+        no_scale: Do not multiply coordinates by the SCALE= of a .tps file; by default as for the
+            fit.
+        stream: Read images when needed, never all at once, from a .npy or an uncompressed .npz file
+            or a folder of pictures. By default this is done if they would take more than half of
+            the memory.
         skip_bad: Leave out files that cannot be read, and blank images.
-        overwrite: Replace the run that the folder holds.
+        overwrite: Replace the run in this folder.
         maps: Images on the report's maps by t-SNE, at most 2000; 0 for no maps.
         no_report: Do not write report.html.
         cluster_labels: The file labels.json that 'diffclust review' exports; its labels become a
@@ -282,11 +283,11 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-    """Compare runs: their scores, their losses where these can be compared, and how they agree.
+    """Compare runs: their scores, comparable losses, and how well their clusters agree.
 
     Attributes:
         runs: Folders of runs, at least two.
-        out: Write the comparison too: a page (.html), a picture (.png) or a table (.csv).
+        out: Also write the comparison to a page (.html), a picture (.png) or a table (.csv).
         overwrite: Replace that file.
     """
 
@@ -299,19 +300,18 @@ class Compare:
 class Sweep(_Clustering):
     """Try several numbers of clusters, or landmark grids, and choose one without labels.
 
-    Numbers of clusters are chosen at the elbow of the loss, with spectral methods at the widest
-    eigengap, where these are clear; landmark grids by the evidence, which weighs how well a grid
-    fits against how well it could fit anything. Fits that were done when a sweep was broken off are
-    kept for --resume.
+    The number of clusters is chosen at the elbow of the loss, or for spectral methods at the widest
+    eigengap, if it is clear. A landmark grid is chosen by the evidence, which weighs how well a
+    grid fits against how well it could fit anything. An interrupted sweep keeps its finished fits
+    for --resume.
 
     Attributes:
         source: What to cluster, as for 'diffclust fit'.
-        clusters: Numbers of clusters, such as 2-12 or 2,4,8; one number where grids are tried.
+        clusters: Numbers of clusters, such as 2-12 or 2,4,8; a single number with --grids.
         out: Folder to write, new or empty: a report, a curve, a table, and the run that was
             chosen.
-        method: How to cluster, as for fit. 'diffclust sweep --method NAME --help' shows the options
-            of one.
-        overwrite: Replace the sweep that the folder holds.
+        method: The method, as for fit. 'diffclust sweep --method NAME --help' shows its options.
+        overwrite: Replace the sweep in this folder.
         maps: Images on the maps by t-SNE in the chosen run's report, at most 2000; 0 for no maps.
         grids: Landmark grids to try, such as 3,5,7x5 (rows x columns).
     """
@@ -323,7 +323,7 @@ class Sweep(_Clustering):
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write what a run holds in other forms: tables, arrays, pictures, one folder per cluster.
+    """Export a run's results as tables, arrays, pictures, or one folder of images per cluster.
 
     Attributes:
         run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
@@ -335,7 +335,7 @@ class Export:
             prototypes: .npz, one .png, or a folder; mean shapes and series .csv. folders: the
             images themselves, in a folder for each cluster.
         out: File or folder to write, new or empty.
-        source: Where the samples are now, if they have been moved since.
+        source: Where the samples are now, if they were moved since the run.
         link: With folders, make symbolic links instead of copies.
         overwrite: Replace the file, or the folder of an earlier export.
     """
@@ -350,15 +350,15 @@ class Export:
 
 @dataclasses.dataclass(frozen=True)
 class Review:
-    """Serve a page to this machine alone, on which clusters are named, corrected and exported.
+    """Name, correct and export clusters in a browser on this machine.
 
-    It prints the address to open. Every edit is saved and can be undone; Ctrl-C ends it.
+    Prints the address to open. Every edit is saved and can be undone; Ctrl-C ends the server.
 
     Attributes:
         run: Folder of a run of 'diffclust fit' or 'diffclust predict'.
-        out: Folder for the edits and what is exported; by default beside the run, its name with
-            .review after it.
-        source: Where the samples are now, if they have been moved since.
+        out: Folder for edits and exports; by default the run's folder with .review appended to its
+            name.
+        source: Where the samples are now, if they were moved since the run.
     """
 
     run: Annotated[Positional[str], arg(metavar="RUN")]
@@ -372,8 +372,8 @@ class Demo:
 
     Attributes:
         out: Folder to write; an earlier demo in it is replaced.
-        seed: Seed of all that is random.
-        resume: Go on with what was broken off.
+        seed: Random seed.
+        resume: Continue an interrupted run.
     """
 
     out: Folder = "diffclust-demo"
@@ -390,17 +390,16 @@ class Align:
         out: Folder to write: mean.png, a picture of every image in aligned/, and the fit in run/.
         method: How images may be moved: by affine maps, or bent by splines.
         size: Resize and centre-crop to this many pixels, such as 28 or 28x32 (height x width).
-        pad: Show pictures whole in a --size, filled up with the colour of their borders, where they
-            would be cropped.
+        pad: With --size, do not crop pictures, but pad them with the colour of their borders.
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
         limit: At most this many images, drawn at random.
-        seed: Seed of all that is random.
+        seed: Random seed.
         settings: Settings of the method.
         skip_bad: Leave out files that cannot be read, and blank images.
         overwrite: Replace what an earlier call wrote.
-        resume: Go on with what was broken off.
+        resume: Continue an interrupted run.
     """
 
     source: Source

@@ -170,7 +170,7 @@ def test_help_shows_what_all_methods_share_and_how_to_see_more(
         text = help_of(capsys, command)
         assert "--chunk-size" in text
         assert "--landmarks" not in text
-        assert f"'diffclust {command} --method NAME --help' shows the options of one" in text
+        assert f"'diffclust {command} --method NAME --help' shows its options" in text
     assert "--landmarks" in help_of(capsys, "fit", "--method=di-kmeans")
     assert "--landmarks" in help_of(capsys, "sweep", "--method", "kmeans", "--method", "di-kmeans")
 
