@@ -50,7 +50,9 @@ def _options_of(model: type[AbstractModel]) -> dict[str, dict[str, Any]]:
             "setting": setting,
             **_type_of(kind),
             "default": defaults[setting],
-            "help": _help_of(texts[setting], names, turns_off=defaults[setting] is True),
+            "help": _help_of(
+                texts[setting], names, flag=_is_flag(kind), turns_off=defaults[setting] is True
+            ),
         }
         for setting, kind in kinds.items()
     }
@@ -61,7 +63,7 @@ def _option_of(setting: str, default: Any) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _help_of(text: str, names: dict[str, str], *, turns_off: bool) -> str:
+def _help_of(text: str, names: dict[str, str], *, flag: bool, turns_off: bool) -> str:
     """What the documentation of a setting says, in the command line's words."""
     # What is to be seen there is Python.
     text = re.sub("; see `[^`]+`", "", text)
@@ -72,7 +74,14 @@ def _help_of(text: str, names: dict[str, str], *, turns_off: bool) -> str:
     text = re.sub(r" In Python [^.]*[.]", "", text)
     text = re.sub(r"(?<=[.] )None\b", "The default", text)
     text = re.sub(r"\bNone\b", "the default", text)
-    return re.sub("^Whether ", "Turn off what is done by default: ", text) if turns_off else text
+    if turns_off:
+        return re.sub("^Whether ", "Turn off what is done by default: ", text)
+    # A flag does what its documentation asks about.
+    return re.sub("^Whether (.)", lambda match: match[1].upper(), text) if flag else text
+
+
+def _is_flag(kind: Any) -> bool:
+    return _type_of(kind)["type"] == "flag"
 
 
 def _type_of(kind: Any) -> dict[str, Any]:

@@ -64,9 +64,9 @@ class AbstractCutModel(AbstractStagedModel):
     """A normalised cut of the mean of self-tuning neighbour graphs.
 
     Attributes:
-        num_neighbours: How many neighbours a sample has, in each of the graphs for each distance.
-            If not given, 5 and 8 in PSSC and 4, 5, 6 and 7 in other methods; twice as many if
-            clusters are unstable and this makes them more stable.
+        num_neighbours: How many neighbours a sample has; several numbers give several graphs, which
+            are averaged. If not given, 5 and 8 in PSSC and 4, 5, 6 and 7 in other methods; twice as
+            many if clusters are unstable and this makes them more stable.
         usual_neighbours: The numbers used if none are given.
     """
 

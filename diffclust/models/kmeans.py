@@ -236,7 +236,7 @@ class AbstractAlignedKMeans(PublishedSettings, WarpSettings, AbstractPrototypeMo
         boundary: What lies outside an image.
         pixel_weights: Weights of the pixels: all equal (`"uniform"`), or the mean of their areas
             before and after the warp (`"jacobian"`). With the latter, the energy of a map equals
-            that of its inverse with sample and prototype exchanged, if no ink leaves the canvas;
+            that of its inverse with sample and prototype exchanged, if nothing leaves the canvas;
             the minimum over splines is still asymmetric.
         penalty_rounds: Rounds in which the penalty weights are learned from the images by
             maximising their evidence; 0 keeps the given weights. Weights must be positive to be

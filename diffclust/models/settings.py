@@ -344,10 +344,10 @@ class Training(AbstractSettings):
         refill_every: Number of steps between refills of clusters that are too small
             (`least_share`), in all phases. If not given, they are refilled after every pass over
             the images, but at least 50 steps apart and not in the last phase.
-        bias_correction: From when Adam counts steps, by which it corrects its moments: `"array"`,
+        bias_correction: From when Adam counts steps to correct the bias of its moments: `"array"`,
             for every array from its first gradient, as PyTorch does, or `"fit"`, from the first
-            step of the fit. With the latter, what predicts a transform that is added later at first
-            makes steps up to seven times as large.
+            step of the fit. With the latter, networks of transforms that are added later make steps
+            up to seven times as large at first.
 
     References:
         Monnier et al., DTI clustering, Sec. 4.2.
