@@ -10,6 +10,8 @@ is the weight of the variance in the metric (½ for Fisher and Rao); distances i
 those of the Gaussians divided by 2√K.
 """
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -79,6 +81,7 @@ def hessian_bound(length: Array) -> Array:
 
 
 Weights = Float[Array, " n"]
+G = TypeVar("G", bound=AnyGaussian)
 
 
 @with_auto_axes
@@ -99,13 +102,14 @@ def wasserstein_mean(
         One Gaussian.
 
     Raises:
-        ValueError: If there is no leading axis, or the weights do not match it.
+        ValueError: If there is no leading axis, or the weights do not match it, are negative or
+            all zero.
 
     References:
         Álvarez-Esteban et al., A fixed-point approach to barycenters in Wasserstein space (2016),
         Eq. 6.
     """
-    weights = _normalised(gaussians, weights)
+    gaussians, weights = _normalised(gaussians, weights)
     mean = _average(weights, gaussians.mean)
     if isinstance(gaussians, DiagonalGaussian):
         return DiagonalGaussian(mean, _average(weights, safe_sqrt(gaussians.variance)) ** 2)
@@ -140,14 +144,14 @@ def fisher_rao_mean(
         One Gaussian.
 
     Raises:
-        ValueError: If there is no leading axis, the weights do not match it, or the scale is not
-            positive.
+        ValueError: If there is no leading axis, the weights do not match it, are negative or all
+            zero, or the scale is not positive.
 
     References:
         Afsari et al., On the convergence of gradient descent for finding the Riemannian center of
         mass (2013).
     """
-    weights = _normalised(gaussians, weights)
+    gaussians, weights = _normalised(gaussians, weights)
 
     def logarithm(p: Gaussian, q: Gaussian) -> Gaussian:
         return fisher_rao_log(p, q, scale=scale)
@@ -187,14 +191,14 @@ def diagonal_fisher_rao_mean(
         One Gaussian.
 
     Raises:
-        ValueError: If there is no leading axis, the weights do not match it, or the scale is not
-            positive.
+        ValueError: If there is no leading axis, the weights do not match it, are negative or all
+            zero, or the scale is not positive.
 
     References:
         Shape K-means, Eq. 7, for the distance; Afsari et al. (2013).
     """
     positive(scale, "scale", least=0, strictly=True)
-    weights = _normalised(gaussians, weights)
+    gaussians, weights = _normalised(gaussians, weights)
     unit = 2.0 * scale**0.5
     means, deviations = gaussians.mean / unit, jnp.sqrt(gaussians.variance)
 
@@ -227,13 +231,23 @@ def _average(weights: Weights, values: Array) -> Array:
     return jnp.tensordot(weights, values, axes=1, precision=jax.lax.Precision.HIGHEST)
 
 
-def _normalised(gaussians: AnyGaussian, weights: Weights | None) -> Weights:
-    """Weights that add up to one."""
+def _normalised(gaussians: G, weights: Weights | None) -> tuple[G, Weights]:
+    """Gaussians of floating numbers, and weights that add up to one."""
     shape = gaussians.mean.shape
     if not shape or (isinstance(gaussians, Gaussian) and len(shape) != 2):
         raise ValueError(f"several Gaussians with one leading axis are averaged, not {shape}")
+    gaussians = jax.tree.map(_floating, gaussians)
     if weights is None:
-        return jnp.full(shape[:1], 1.0 / shape[0], dtype=gaussians.mean.dtype)
+        return gaussians, jnp.full(shape[:1], 1.0 / shape[0], dtype=gaussians.mean.dtype)
     if weights.shape != shape[:1]:
         raise ValueError(f"{shape[0]} Gaussians take as many weights, not {weights.shape}")
-    return weights / jnp.sum(weights)
+    positive(weights, "weights", least=0)
+    total = jnp.sum(weights)
+    positive(total, "the sum of weights", least=0, strictly=True)
+    return gaussians, weights / total
+
+
+def _floating(array: Array) -> Array:
+    """The array, in floating numbers where it holds whole ones, which have no means."""
+    is_floating = jnp.issubdtype(array.dtype, jnp.floating)
+    return array if is_floating else array.astype(jnp.result_type(float))

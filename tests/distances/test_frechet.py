@@ -89,3 +89,14 @@ def test_faults_are_named():
         wasserstein_mean(several, jnp.ones(3))
     with pytest.raises(ValueError, match="leading axis"):
         fisher_rao_mean(gaussian(0))
+    for weights, fault in (([1.0, -1.0], "weights must be at least 0"), ([0.0, 0.0], "above 0")):
+        with pytest.raises(ValueError, match=fault):
+            wasserstein_mean(several, jnp.asarray(weights))
+
+
+@pytest.mark.parametrize("mean", [wasserstein_mean, diagonal_fisher_rao_mean])
+def test_means_of_whole_numbers_are_not_rounded(mean):
+    several = DiagonalGaussian(jnp.asarray([[0.0], [3.0]]), jnp.asarray([[1.0], [4.0]]))
+    whole = jax.tree.map(lambda leaf: leaf.astype(int), several)
+    for result, exact in zip(*map(jax.tree.leaves, (mean(whole), mean(several))), strict=True):
+        np.testing.assert_array_equal(result, exact)
