@@ -93,6 +93,22 @@ def _cell(
     return floor.astype(jnp.int32) + 2, position - floor
 
 
+def check_image(image: Array) -> None:
+    """Refuses an array that is not one image.
+
+    Args:
+        image: The array.
+
+    Raises:
+        ValueError: If it has more or fewer axes.
+    """
+    if image.ndim != 3:
+        raise ValueError(
+            f"an image must be (height, width, channels), not of shape {image.shape}; "
+            "image[..., None] adds a channel to a grey one, and jax.vmap takes several"
+        )
+
+
 @with_auto_axes
 def bilinear_sample(
     image: Image, points: Points, *, boundary: Boundary = "zero"
@@ -112,10 +128,16 @@ def bilinear_sample(
     Returns:
         The samples, of the points' trailing shape and then channels.
 
+    Raises:
+        ValueError: If the image has more or fewer axes, or there are no two coordinates first.
+
     References:
         Cosentino et al., DI K-means, App. 10; Jaderberg et al. (2015), Spatial transformer
         networks.
     """
+    check_image(image)
+    if points.shape[:1] != (2,):
+        raise ValueError(f"points must be of shape (2, ...), x and y first, not {points.shape}")
     height, width = image.shape[:2]
     columns, rows = to_pixels(points, height, width)
     if boundary == "reflect":

@@ -24,6 +24,19 @@ Correlation = Callable[[Grid, Image, Images], Float[Array, "points others"]]
 """The inner products of an image, moved by each of the params, with other images."""
 
 
+def at_least_single(dtype: jnp.dtype) -> jnp.dtype:
+    """The precision of coordinates: half precision does not tell the pixels of an image apart.
+
+    Args:
+        dtype: The precision of what is moved.
+
+    Returns:
+        The same, or single precision in place of less.
+    """
+    is_less = not jnp.issubdtype(dtype, jnp.floating) or jnp.finfo(dtype).bits < 32
+    return jnp.dtype(jnp.float32) if is_less else dtype
+
+
 class AbstractTransform(eqx.Module):
     """A family of maps of one image, indexed by a flat parameter vector; zero is the identity.
 
@@ -119,8 +132,11 @@ class AbstractTransform(eqx.Module):
             The transformed image, of the same shape.
 
         Raises:
-            ValueError: If there are more or fewer params than the transform has.
+            ValueError: If there are more or fewer params than the transform has, or the image has
+                another number of axes.
         """
+        if image.ndim < 2:
+            raise ValueError(f"a sample must have channels as its last axis; got {image.shape}")
         if params.shape != (self.num_params,):
             raise ValueError(
                 f"{type(self).__name__} has {self.num_params} params, not {params.shape}"
@@ -179,8 +195,9 @@ class AbstractSpatialTransform(AbstractTransform):
         def apply(params: Params, image: Image) -> Image:
             # The grid is in JAX's default precision, which may be double where images are single.
             dtype = jnp.promote_types(params.dtype, image.dtype)
-            moved = coordinates(params.astype(grid.dtype)).astype(dtype)
-            return bilinear_sample(image, moved, boundary=self.boundary)
+            held = at_least_single(dtype)
+            moved = coordinates(params.astype(grid.dtype)).astype(held)
+            return bilinear_sample(image.astype(held), moved, boundary=self.boundary).astype(dtype)
 
         return apply
 
@@ -244,9 +261,11 @@ class AbstractSpatialTransform(AbstractTransform):
             The image before the transform, except for what was lost by resampling or left the
             canvas.
         """
-        grid = pixel_grid(*image.shape[:2], dtype=image.dtype)
-        back = self.inverse_warp(params.astype(image.dtype), grid)
-        return bilinear_sample(image, back, boundary=self.boundary)
+        held = at_least_single(image.dtype)
+        grid = pixel_grid(*image.shape[:2], dtype=held)
+        back = self.inverse_warp(params.astype(held), grid)
+        moved = bilinear_sample(image.astype(held), back, boundary=self.boundary)
+        return moved.astype(image.dtype)
 
 
 class Identity(AbstractSpatialTransform):

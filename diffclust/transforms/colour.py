@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from diffclust.sampling import pixel_grid
+from diffclust.sampling import check_image, pixel_grid
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Image, Params
 
@@ -111,6 +111,7 @@ class Colour(AbstractTransform):
         return apply
 
     def _check(self, image: Image) -> None:
+        check_image(image)
         if image.shape[2] != self.num_channels:
             raise ValueError(
                 f"Colour(num_channels={self.num_channels}) was given an image with "

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from diffclust import _validation as check
 from diffclust._sharding import varying_like
-from diffclust.sampling import set_apart
+from diffclust.sampling import check_image, set_apart
 from diffclust.transforms.base import AbstractTransform
 from diffclust.types import Image, Params, Scalar
 
@@ -98,6 +98,7 @@ class Morphology(AbstractTransform):
             return _soft_extremum(padded, params[1], jax.nn.log_sigmoid(logits))
 
         def apply(params: Params, image: Image) -> Image:
+            check_image(image)
             if image.shape[2] != 1 and not self.channelwise:
                 raise ValueError(
                     f"a morphological step has no rule for colour, and the image has "

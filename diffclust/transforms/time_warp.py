@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from diffclust import _validation as check
-from diffclust.transforms.base import AbstractTransform
+from diffclust.transforms.base import AbstractTransform, at_least_single
 from diffclust.types import Params, Series
 
 
@@ -34,7 +34,7 @@ class TimeWarp(AbstractTransform):
 
     def __check_init__(self):
         """Refuses too few intervals for a warp."""
-        check.positive(self.num_intervals, "num_intervals", least=2)
+        check.count(self.num_intervals, "num_intervals", least=2)
 
     @property
     def num_params(self) -> int:
@@ -101,14 +101,23 @@ class TimeWarp(AbstractTransform):
         times, index = (np.arange(length) + 0.5) / length, np.arange(length, dtype=float)
 
         def apply(params: Params, series: Series) -> Series:
-            moved, log_slope = self._warped(params, jnp.asarray(times, dtype=params.dtype))
-            place = jnp.asarray(index, dtype=params.dtype) + length * moved
+            if series.ndim != 2:
+                raise ValueError(
+                    f"series must be (length, channels), not of shape {series.shape}; "
+                    "series[:, None] adds a channel"
+                )
+            dtype = jnp.promote_types(params.dtype, series.dtype)
+            held = at_least_single(dtype)
+            params, series = params.astype(held), series.astype(held)
+            moved, log_slope = self._warped(params, jnp.asarray(times, dtype=held))
+            place = jnp.asarray(index, dtype=held) + length * moved
             place = jnp.clip(place, 0.0, length - 1.0)
             first = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, max(length - 2, 0))
             share = (place - first.astype(place.dtype))[:, None]
             last = jnp.minimum(first + 1, length - 1)
             read = series[first] * (1.0 - share) + series[last] * share
             # Not a power of γ′, which a steep warp rounds to 0.
-            return read * jnp.exp(power * log_slope)[:, None] if self.preserve_norm else read
+            read = read * jnp.exp(power * log_slope)[:, None] if self.preserve_norm else read
+            return read.astype(dtype)
 
         return apply

@@ -129,11 +129,29 @@ def test_single_precision_stays_where_double_is_the_default(transform):
     np.testing.assert_allclose(moved, jax.jit(transform)(*given), atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_large_images_in_half_precision_are_read_at_their_places(dtype: type) -> None:
+    image = jnp.asarray(np.random.default_rng(0).random((9, 300, 1)), dtype)
+    still = jnp.zeros(6, dtype)
+    for same in (AFFINE(still, image), AFFINE.undo(still, image)):
+        assert same.dtype == dtype
+        np.testing.assert_allclose(same.astype(float), image.astype(float), atol=1e-4)
+
+
 @pytest.mark.parametrize("transform", [Affine(), Colour(3), Identity()])
 def test_other_numbers_of_params_are_refused(transform):
     params = jnp.zeros((transform.num_params + 1,))
     with pytest.raises(ValueError, match=f"has {transform.num_params} params, not"):
         transform(params, jnp.zeros((4, 4, 3)))
+
+
+@pytest.mark.parametrize("transform", [Affine(), Colour(3), Morphology(3), Identity()])
+def test_what_is_not_one_image_is_refused(transform):
+    params = jnp.zeros((transform.num_params,))
+    for shape in [(4,), (4, 4), (2, 4, 4, 3)]:
+        # The jaxtyping hook sees some of them first.
+        with pytest.raises((ValueError, jaxtyping.TypeCheckError), match=r"channels"):
+            transform(params, jnp.zeros(shape))
 
 
 def test_a_mirrored_map_is_undone() -> None:

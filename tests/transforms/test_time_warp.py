@@ -1,6 +1,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -41,6 +42,21 @@ def test_a_constant_more_in_all_params_changes_nothing() -> None:
     np.testing.assert_allclose(WARP.deformation(params + 2), WARP.deformation(params), rtol=1e-4)
     with pytest.raises(ValueError, match="at least 2"):
         TimeWarp(1)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_long_series_in_half_precision_are_read_at_their_places(dtype: type) -> None:
+    series = jnp.asarray(np.random.default_rng(0).random((3000, 1)), dtype)
+    still = WARP(jnp.zeros(5, dtype), series)
+    assert still.dtype == dtype
+    np.testing.assert_array_equal(still, series)
+
+
+def test_other_samples_than_series_are_refused() -> None:
+    for shape in [(8,), (8, 8, 1)]:
+        # The jaxtyping hook sees the second first.
+        with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="channels"):
+            WARP(jnp.zeros(5), jnp.zeros(shape))
 
 
 def wave(length: int, phase: float) -> np.ndarray:
