@@ -99,7 +99,7 @@ class PreconditionedLBFGS(AbstractMinimiser):
     def minimise(
         self, function: Function, start: Params, preconditioner: Preconditioner, *, steps: int
     ) -> tuple[Params, Scalar]:
-        if steps == 0:
+        if steps == 0 or not start.size:
             return start, function(start)
         evaluate = jax.value_and_grad(function)
         memory = jnp.zeros((self.history, start.shape[0]), dtype=start.dtype)

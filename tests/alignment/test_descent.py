@@ -11,6 +11,7 @@ from diffclust.alignment import (
     AbstractMinimiser,
     Alignment,
     Descent,
+    InvariantDistance,
     NoAlignment,
     OptaxMinimiser,
     OptimistixMinimiser,
@@ -240,6 +241,12 @@ def test_preconditioner_solves_a_quadratic_in_one_step() -> None:
     )
     np.testing.assert_allclose(point, 0.0, atol=1e-4)
     assert float(value) < 1e-6
+
+
+def test_without_params_there_is_nothing_to_descend() -> None:
+    sample, other = jnp.ones((4, 5, 1)), jnp.zeros((4, 5, 1))
+    distance = InvariantDistance(TransformedDistance(Identity()), Descent((Stage(3),)))
+    np.testing.assert_allclose(distance(sample, other), 20.0)
 
 
 @pytest.mark.parametrize("exponent", [-60, 40, 60])
