@@ -38,7 +38,7 @@ class GridSearch(AbstractWithCandidates):
         coordinates); Polsterer et al. (2015), Automatic galaxy classification (PINK).
     """
 
-    grid: Float[Array, "points params"]
+    grid: Float[Array, "points params"] = eqx.field(converter=jnp.asarray)
     candidates: int | None = eqx.field(static=True, default=3, kw_only=True)
     fourier: bool = eqx.field(static=True, default=True, kw_only=True)
     part: int | None = eqx.field(static=True, default=None, kw_only=True)

@@ -12,6 +12,7 @@ from diffclust import _validation
 from diffclust._sharding import with_auto_axes
 from diffclust.alignment.base import AbstractAligner, Alignment, check_samples
 from diffclust.distances import AbstractDistance
+from diffclust.distances.base import check_floating
 from diffclust.energies import AbstractPairEnergy, AbstractSampleEnergy
 from diffclust.prototypes import Clusters
 from diffclust.types import Scalar
@@ -121,17 +122,19 @@ class InvariantDistance(eqx.Module):
             A distance like any other.
 
         Raises:
-            ValueError: For another number of weights.
+            ValueError: For another number of weights, or examples of whole numbers.
         """
-        if penalty is None:
-            dtype = jnp.result_type(*jax.tree.leaves(examples))
-            penalty = jnp.zeros((self.energy.num_penalties,), dtype=dtype)
+        leaves = jax.tree.leaves(examples)
+        check_floating(*leaves)
+        dtype = jnp.result_type(*leaves)
+        given = jnp.zeros((self.energy.num_penalties,)) if penalty is None else penalty
+        penalty = jnp.asarray(given, dtype)
         if penalty.shape != (self.energy.num_penalties,):
             raise ValueError(
                 f"penalty must be {self.energy.num_penalties} numbers, one for each term of "
                 f"{type(self.energy).__name__}, not of shape {penalty.shape}"
             )
-        count = jax.tree.leaves(examples)[0].shape[0]
+        count = leaves[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))
         preparation = _prepared(self.aligner, self.energy, clusters)
         parts = self.energy, self.aligner, penalty, preparation

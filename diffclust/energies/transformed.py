@@ -18,7 +18,7 @@ from diffclust.distances import (
 )
 from diffclust.energies.base import AbstractPairEnergy, AbstractSampleEnergy, BoundEnergy
 from diffclust.linalg import safe_sqrt
-from diffclust.masks import mask_weights
+from diffclust.masks import as_mask, mask_weights
 from diffclust.prototypes import (
     AbstractPrototypeFamily,
     Clusters,
@@ -95,10 +95,10 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
             canvas. As long as no ink leaves the canvas, the energy of a map then equals that of its
             inverse with sample and prototype exchanged, up to resampling. The minimum over splines
             is not symmetric, as the inverse of a spline is not a spline.
-        mask: Which pixels count, from `diffclust.masks.as_mask`, both of samples and of what they
-            are compared with; None for all. A sample's hidden pixels move with it, and its visible
-            part counts as much as if nothing had been moved under the mask. Make hidden pixels
-            black first, as the models do: between pixels their values are read, too.
+        mask: Which pixels count, as `diffclust.masks.as_mask` takes it, both of samples and of what
+            they are compared with; None for all. A sample's hidden pixels move with it, and its
+            visible part counts as much as if nothing had been moved under the mask. Make hidden
+            pixels black first, as the models do: between pixels their values are read, too.
         missing: Whether samples may hold NaN for values that were not observed, such as those
             beyond the end of shorter series. They move with the sample and do not count.
 
@@ -109,7 +109,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     transform: AbstractTransform
     distance: AbstractDistance = SquaredEuclidean()
     pixel_weights: PixelWeights = eqx.field(static=True, default="uniform", kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     missing: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
@@ -275,7 +275,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
             `GaussianNegativeLogLikelihood` for `GaussianImages`.
         window: Standard deviation of a Gaussian weight around the image's centre, as a fraction of
             its shorter side; None weights all pixels equally.
-        mask: Which pixels of samples count, from `diffclust.masks.as_mask`; None for all.
+        mask: Which pixels of samples count, as `diffclust.masks.as_mask` takes it; None for all.
         spatial_variances: Whether a Gaussian's variances are moved only by the spatial transforms,
             as in the code of the paper's authors.
 
@@ -286,7 +286,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
     transform: AbstractTransform
     distance: AbstractDissimilarity = SquaredEuclidean()
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
-    mask: str | None = eqx.field(static=True, default=None, kw_only=True)
+    mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     spatial_variances: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):

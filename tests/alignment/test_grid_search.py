@@ -163,6 +163,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         GridSearch(jnp.zeros((0, 1)))
     with pytest.raises(ValueError, match="candidates must be at least 2"):
         GridSearch(jnp.zeros((3, 1)), candidates=1)
+    assert GridSearch([[0.0], [1.0]]).grid.shape == (2, 1)
 
 
 def test_a_part_of_what_is_one_is_refused(prototypes: jax.Array) -> None:

@@ -78,3 +78,12 @@ def test_a_distance_has_the_precision_of_the_samples():
         for aligner in (NoAlignment(), Descent((Stage(1),))):
             distance = InvariantDistance(TransformedDistance(Affine()), aligner)
             assert jax.eval_shape(distance, single, single).dtype == jnp.float32
+
+
+def test_penalties_may_be_a_list_and_whole_numbers_are_refused():
+    distance = InvariantDistance(TransformedDistance(Affine()), NoAlignment())
+    images = jnp.asarray([blob(0.0, 0.0), blob(0.1, 0.0)])
+    assert distance.prepared(images, jnp.asarray([0.5])).penalty.dtype == images.dtype
+    whole = jnp.ones((2, 4, 4, 1), jnp.uint8)
+    with pytest.raises(ValueError, match="floating numbers, not uint8"):
+        distance.prepared(whole)

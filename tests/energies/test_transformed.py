@@ -151,6 +151,13 @@ def test_density_is_scipys() -> None:
     )
 
 
+@pytest.mark.parametrize("energy", [TransformedDistance, TransformedPrototype])
+def test_a_mask_may_be_an_array(energy) -> None:
+    mask = np.tri(4, 5, dtype=bool)
+    assert energy(Affine(), mask=mask).mask == as_mask(mask)
+    assert energy(Affine(), mask=np.ones((4, 5))).mask is None
+
+
 def test_window_weighs_the_centre() -> None:
     energy = TransformedPrototype(Affine("zero"), window=0.25)
     weight = np.asarray(energy.weight(8, 12, np.dtype(np.float32)))[..., 0]
