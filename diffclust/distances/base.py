@@ -45,6 +45,20 @@ def check_floating(*arrays: Array) -> None:
             )
 
 
+def check_same_shape(sample: tuple[int, ...], prototype: tuple[int, ...]) -> None:
+    """Refuses a sample and a prototype of two shapes, even if they would broadcast.
+
+    Args:
+        sample: Shape of the sample.
+        prototype: Shape of the prototype.
+
+    Raises:
+        ValueError: If they differ.
+    """
+    if sample != prototype:
+        raise ValueError(f"a sample of shape {sample} is not compared with one of {prototype}")
+
+
 class AbstractDissimilarity(eqx.Module):
     """A measure of how badly a prototype explains a sample, lowest if they are equal.
 

@@ -11,6 +11,7 @@ from diffclust.distances.base import (
     AbstractBatchedDistance,
     AbstractDistance,
     check_floating,
+    check_same_shape,
     weighted_sum,
 )
 from diffclust.linalg import product
@@ -26,7 +27,8 @@ class SquaredEuclidean(AbstractBatchedDistance):
         prototype: Float[Array, "*shape"],
         weight: Array | None = None,
     ) -> Scalar:
-        """The squared distance."""
+        """The squared distance; shapes that differ are refused."""
+        check_same_shape(sample.shape, prototype.shape)
         return weighted_sum((sample - prototype) ** 2, weight)
 
     def to_all(
@@ -38,6 +40,7 @@ class SquaredEuclidean(AbstractBatchedDistance):
         than ten times their spread, ‖x - m‖² - 2⟨x - m, c - m⟩ + ‖c - m‖² is used instead.
         """
         check_floating(sample, prototypes)
+        check_same_shape(sample.shape, prototypes.shape[1:])
         flat = sample.reshape(-1)
         rows = prototypes.reshape(prototypes.shape[0], -1)
         if len(rows) == 1:

@@ -47,30 +47,42 @@ def check_gaussians(gaussians: AnyGaussian) -> None:
         gaussians: One or several, with leading axes.
 
     Raises:
-        ValueError: If a variance is not positive, or a covariance is not symmetric and positive
-            definite; the message gives the index of the first.
+        ValueError: If a mean is not finite, a variance is not positive and finite, or a covariance
+            is of another shape or not symmetric and positive definite; the message gives the index
+            of the first.
     """
+    mean = np.asarray(gaussians.mean, np.float64)
+    _refuse(~np.isfinite(mean), "a mean that is not finite", "leave it out, or repair it")
+    add = "add a little to the diagonal, or take more shapes"
     if isinstance(gaussians, DiagonalGaussian):
-        fine, what = np.asarray(gaussians.variance) > 0.0, "a variance that is not positive"
-    else:
-        matrix = np.asarray(gaussians.covariance, np.float64)
-        turned = np.swapaxes(matrix, -1, -2)
-        largest = np.abs(matrix).max(axis=(-2, -1))
-        # Rounding in the original dtype does not count as asymmetry.
-        slack = 100.0 * float(jnp.finfo(gaussians.covariance.dtype).eps)
-        even = np.abs(matrix - turned).max(axis=(-2, -1)) <= slack * largest
-        finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
-        safe = np.where(finite[..., None, None], 0.5 * (matrix + turned), 0.0)
-        fine = even & (np.linalg.eigvalsh(safe)[..., 0] > 0.0)
-        what = "a covariance that is not symmetric and positive definite"
-    bad = np.argwhere(~np.atleast_1d(fine))
+        variance = np.asarray(gaussians.variance, np.float64)
+        _refuse(~(variance > 0.0), "a variance that is not positive", add)
+        _refuse(np.isinf(variance), "a variance that is infinite", "leave it out, or rescale")
+        return
+    matrix = np.asarray(gaussians.covariance, np.float64)
+    shape = (*mean.shape, *mean.shape[-1:])
+    if matrix.shape != shape:
+        raise ValueError(
+            f"means of shape {mean.shape} go with covariances of shape {shape}, not {matrix.shape}"
+        )
+    turned = np.swapaxes(matrix, -1, -2)
+    largest = np.abs(matrix).max(axis=(-2, -1))
+    # Rounding in the original dtype does not count as asymmetry.
+    slack = 100.0 * float(jnp.finfo(gaussians.covariance.dtype).eps)
+    even = np.abs(matrix - turned).max(axis=(-2, -1)) <= slack * largest
+    finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
+    safe = np.where(finite[..., None, None], 0.5 * (matrix + turned), 0.0)
+    fine = even & (np.linalg.eigvalsh(safe)[..., 0] > 0.0)
+    _refuse(~fine, "a covariance that is not symmetric and positive definite", add)
+
+
+def _refuse(is_bad: Bool[np.ndarray, "..."] | np.bool_, what: str, remedy: str) -> None:
+    """Says where the first of several faults is."""
+    bad = np.argwhere(np.atleast_1d(is_bad))
     if len(bad):
         first = bad[0].tolist()
         index = tuple(first) if len(first) > 1 else first[0]
-        raise ValueError(
-            f"{what} at index {index} ({len(bad)} in all); add a "
-            "little to the diagonal, or take more shapes"
-        )
+        raise ValueError(f"{what} at index {index} ({len(bad)} in all); {remedy}")
 
 
 class GaussianNegativeLogLikelihood(AbstractDissimilarity):

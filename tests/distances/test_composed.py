@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -118,6 +119,16 @@ def test_whole_numbers_are_refused_in_one_line():
     images = jnp.asarray([[[[0]]], [[[20]]]], jnp.uint8)
     with pytest.raises(ValueError, match="floating numbers, not uint8; divide images of 8 bits"):
         pairwise(SquaredEuclidean(), images)
+
+
+def test_samples_of_two_shapes_are_not_broadcast():
+    colour, grey = jnp.ones((4, 5, 3)), jnp.ones((4, 5, 1))
+    # The jaxtyping hook sees it first.
+    fault = pytest.raises((ValueError, jaxtyping.TypeCheckError), match=r"4, 5|4 5|shape")
+    with fault:
+        SquaredEuclidean()(colour, grey)
+    with fault:
+        SquaredEuclidean().to_all(colour, grey[None])
 
 
 def test_far_from_zero_squared_distances_keep_their_digits() -> None:

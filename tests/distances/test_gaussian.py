@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -30,3 +31,19 @@ def test_names_the_variance(value):
     variance[3, 1] = value
     with pytest.raises(ValueError, match=r"not positive at index \(3, 1\)"):
         check_gaussians(DiagonalGaussian(jnp.zeros((4, 2)), jnp.asarray(variance)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_names_the_mean(value):
+    mean = jnp.zeros((4, 2)).at[1, 1].set(value)
+    for gaussians in (DiagonalGaussian(mean, mean + 1), Gaussian(mean, jnp.zeros((4, 2, 2)))):
+        with pytest.raises(ValueError, match=r"mean that is not finite at index \(1, 1\)"):
+            check_gaussians(gaussians)
+
+
+def test_refuses_infinite_variances_and_covariances_of_another_shape():
+    with pytest.raises(ValueError, match="infinite at index 1"):
+        check_gaussians(DiagonalGaussian(jnp.zeros(2), jnp.asarray([1.0, np.inf])))
+    several = Gaussian(jnp.zeros((3, 2)), jnp.tile(jnp.eye(2), (3, 1, 1)))
+    with pytest.raises(ValueError, match=r"covariances of shape \(4, 2, 2\), not \(3, 2, 2\)"):
+        check_gaussians(eqx.tree_at(lambda g: g.mean, several, jnp.zeros((4, 2))))
