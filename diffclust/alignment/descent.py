@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation as check
 from diffclust._sharding import varying_like
 from diffclust.alignment.base import (
     AbstractWithCandidates,
@@ -36,6 +37,11 @@ class Stage(eqx.Module):
     steps: int = eqx.field(static=True)
     blur: float = eqx.field(static=True, default=0.0, kw_only=True)
     affine: bool = eqx.field(static=True, default=False, kw_only=True)
+
+    def __check_init__(self):
+        """Refuses negative numbers."""
+        check.count(self.steps, "steps", least=0)
+        check.positive(self.blur, "blur", least=0)
 
 
 DEFAULT_STAGES = (
@@ -105,8 +111,11 @@ class Descent(AbstractWithCandidates):
 
     def __check_init__(self):
         """Refuses stages that do not end on the unblurred image."""
+        if not isinstance(self.stages, tuple | list):
+            raise ValueError(f"stages must be a tuple, such as (Stage(20),), not {self.stages}")
         if not self.stages or self.stages[-1].blur != 0.0:
             raise ValueError("the last stage of a descent must have blur 0")
+        check.positive(self.damping, "damping", least=0)
         check_candidates(self.candidates)
 
     def working_copies(self, num_clusters: int) -> int:

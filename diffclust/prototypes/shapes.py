@@ -1,7 +1,7 @@
 """Prototypes of shapes, in which every landmark is a Gaussian with estimated variance."""
 
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation as check
 from diffclust._renamed import renamed_keywords, takes_former_settings
 from diffclust.distances import DiagonalGaussian, Gaussian
 from diffclust.distances.frechet import HalfPlanePoint, exp_map, hessian_bound, log_map
@@ -88,6 +89,12 @@ class MeanShapes(AbstractPrototypeFamily):
     prior: float = eqx.field(static=True, default=0.0, kw_only=True)
     is_additive: ClassVar[bool] = True
     descends: ClassVar[bool] = False  # variances follow the shapes, and distances follow these
+
+    def __check_init__(self):
+        """Refuses words that it does not know, and a negative prior."""
+        check.one_of(self.variances, get_args(Variances), "variances")
+        check.one_of(self.pooling, ("total", "within"), "pooling")
+        check.positive(self.prior, "prior", least=0)
 
     @property
     def is_full(self) -> bool:

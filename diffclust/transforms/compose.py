@@ -168,10 +168,17 @@ def compose(*transforms: AbstractTransform) -> AbstractTransform:
         `Compose`.
 
     Raises:
-        ValueError: If there are no transforms, or fused neighbours differ in their boundary.
+        ValueError: If there are no transforms, or what is none, or fused neighbours differ in their
+            boundary.
     """
     if not transforms:
         raise ValueError("compose needs at least one transform; use Identity() for none")
+    for transform in transforms:
+        if not isinstance(transform, AbstractTransform):
+            raise ValueError(
+                f"compose takes transforms, one by one, such as compose(Affine(), Colour(3)); got "
+                f"{transform!r}"
+            )
     parts: list[AbstractTransform] = []
     steps = itertools.chain.from_iterable(map(_steps, transforms))
     for spatial, run in itertools.groupby(steps, _is_spatial):

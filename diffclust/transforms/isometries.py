@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation as check
 from diffclust.sampling import Boundary, bilinear_sample
 from diffclust.transforms.affine import Affine
 from diffclust.transforms.base import AbstractSpatialTransform, Correlation, Grid
@@ -130,6 +131,10 @@ class Rotation(AbstractIsometry):
     aspect: float = eqx.field(static=True, default=1.0, kw_only=True)
     norms_correlate: ClassVar[bool] = True
 
+    def __check_init__(self):
+        """Refuses an aspect that is not positive."""
+        check.positive(self.aspect, "aspect", least=0, strictly=True)
+
     @property
     def num_params(self) -> int:
         """One, or two with reflections."""
@@ -198,7 +203,11 @@ class Rotation(AbstractIsometry):
 
         Returns:
             Params for `GridSearch`, angles in (-π, π].
+
+        Raises:
+            ValueError: If there is to be none.
         """
+        check.count(num_angles, "num_angles")
         steps = np.arange(num_angles) - (num_angles - 1) // 2
         angles = steps * (2.0 * math.pi / num_angles)
         return params_grid(angles, (0.0, 1.0)) if self.reflection else params_grid(angles)

@@ -91,7 +91,9 @@ class ThinPlateSpline(AbstractSpatialTransform):
 
     def __check_init__(self):
         """Refuses grids that do not determine a spline."""
-        if len(self.landmarks) != 2 or min(self.landmarks) < 2:
+        numbers = self.landmarks if isinstance(self.landmarks, tuple | list) else ()
+        fine = [isinstance(n, int | np.integer) and n >= 2 for n in numbers]
+        if fine != [True, True]:
             raise ValueError(
                 f"landmarks must be (rows, columns) of at least 2 each, not {self.landmarks}"
             )

@@ -1,6 +1,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import optimistix
@@ -296,6 +297,15 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         Descent(())
     with pytest.raises(ValueError, match="candidates must be at least 2"):
         Descent(candidates=1)
+    with pytest.raises(ValueError, match="damping must be at least 0"):
+        Descent(damping=-0.1)
+    with pytest.raises(ValueError, match="steps must be at least 0"):
+        Stage(-1)
+    with pytest.raises(ValueError, match="blur must be at least 0"):
+        Stage(1, blur=-0.5)
+    # The jaxtyping hook sees it first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="stages"):
+        Descent(Stage(3))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("count", [2, None])

@@ -2,6 +2,7 @@ import chex
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -181,3 +182,10 @@ def test_means_and_variances_do_not_depend_on_the_unit_of_weights(shapes, member
     expected, scaled = updated(shapes, member), updated(shapes, np.float32(weight) * member)
     for one, other in zip(*map(jax.tree.leaves, (expected, scaled)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-7)
+
+
+def test_settings_that_it_does_not_know_are_refused(shapes):
+    for settings in ({"variances": "none"}, {"pooling": "none"}, {"prior": -1.0}):
+        # The jaxtyping hook sees some of them first.
+        with pytest.raises((ValueError, jaxtyping.TypeCheckError), match=next(iter(settings))):
+            MeanShapes(shapes[0], shapes[0] ** 2, jnp.asarray(0.1), **settings)

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -130,6 +131,9 @@ def test_nothing_to_compose_is_refused() -> None:
         compose()
     with pytest.raises(ValueError, match="at least one transform"):
         SpatialChain(())
+    # The jaxtyping hook sees it first.
+    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="transforms"):
+        compose([Affine(), GAIN])  # pyright: ignore[reportArgumentType]
 
 
 def test_mixed_boundaries_are_refused_within_a_run_only() -> None:

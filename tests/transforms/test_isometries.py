@@ -92,6 +92,13 @@ def test_correlations_of_rotations_are_those_of_the_plane(
     np.testing.assert_allclose(result, expected, atol=0.01 * float(jnp.max(expected)))
 
 
+def test_grids_without_angles_and_images_without_width_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_angles must be at least 1"):
+        Rotation().grid(0)
+    with pytest.raises(ValueError, match="aspect must be above 0"):
+        Rotation(aspect=0.0)
+
+
 def test_what_lies_outside_must_be_black() -> None:
     assert Rotation("edge").bind_correlation(8, 8) is None
     assert Translation("reflect").bind_correlation(8, 8) is None
