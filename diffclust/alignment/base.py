@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from diffclust import _validation as check
 from diffclust.energies import AbstractPairEnergy
 from diffclust.linalg import first_minimum
 from diffclust.prototypes import Clusters, LandmarkGaussians
@@ -250,6 +251,11 @@ class AbstractUnaligned(AbstractWithCandidates):
 
     candidates: int | None = eqx.field(static=True, default=2, kw_only=True)
     ignores_start: ClassVar[bool] = True
+
+    def __check_init__(self):
+        """Refuses an alignment that holds no cluster."""
+        if self.candidates is not None:
+            check.count(self.candidates, "candidates")
 
     def compared(self, clusters: Clusters, start: Alignment) -> Clusters:
         """The prototypes with which a sample is compared.

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust import _validation as check
 from diffclust._renamed import renamed_keywords
 from diffclust.alignment.base import (
     AbstractAligner,
@@ -50,6 +51,12 @@ class Prediction(AbstractWithCandidates):
 
     ignores_start: ClassVar[bool] = True
     is_learned: ClassVar[bool] = True
+
+    def __check_init__(self):
+        """Refuses to predict nothing."""
+        for name in ("transforms", "candidates"):
+            if getattr(self, name) is not None:
+                check.count(getattr(self, name), name)
 
     def working_copies(self, num_clusters: int) -> int:
         # The network's first layers are as large as many images.

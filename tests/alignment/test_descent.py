@@ -17,6 +17,7 @@ from diffclust.alignment import (
     OptaxMinimiser,
     OptimistixMinimiser,
     PreconditionedLBFGS,
+    Prediction,
     Stage,
 )
 from diffclust.alignment.base import or_incumbent
@@ -297,6 +298,11 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         Descent(())
     with pytest.raises(ValueError, match="candidates must be at least 2"):
         Descent(candidates=1)
+    for aligner in (NoAlignment, Prediction):
+        with pytest.raises(ValueError, match="candidates must be at least 1"):
+            aligner(candidates=0)
+    with pytest.raises(ValueError, match="transforms must be at least 1"):
+        Prediction(transforms=0)
     with pytest.raises(ValueError, match="damping must be at least 0"):
         Descent(damping=-0.1)
     with pytest.raises(ValueError, match="steps must be at least 0"):
