@@ -41,8 +41,8 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
     square roots of the lowest distances give a self-tuning graph, which is clustered by a
     normalised cut. None of the papers does this.
 
-    With `register="auto"`, if images have a plain ground, candidates are found among upright images
-    and compared twice, upright and with their slant; the two graphs are averaged.
+    With `register="auto"`, if images have a plain background, candidates are found among
+    upright images and compared twice, upright and with their slant; the two graphs are averaged.
 
     Attributes:
         num_candidates: How many of the nearest images in scattering space each image is aligned
@@ -53,7 +53,7 @@ class DeformationInvariantSpectralClustering(SplineSettings, AbstractGraphModel)
             both directions and take the minimum or the mean.
         register: What is normalised in every image. `"none"`: nothing. `"place"`: position and
             size. `"upright"`: slant as well. `"auto"`: the mean of the graphs of the latter two,
-            but as `"place"` with rotations, and as `"none"` if images have no plain ground.
+            but as `"place"` with rotations, and as `"none"` if images have no plain background.
             Rotations and reflections are never normalised.
 
     References:

@@ -44,17 +44,17 @@ _PLACES = {
     "auto": "position and size normalised, and slant in one of two graphs, whose mean is cut",
 }
 _GROUNDS = {
-    "dark": "brighter than a dark ground",
-    "light": "darker than a light ground",
-    "colour": "what differs from the colour of the ground, made grey",
-    "keep": "what differs from a smooth ground (ground and colours are kept)",
+    "dark": "brighter than a dark background",
+    "light": "darker than a light background",
+    "colour": "what differs from the colour of the background, made grey",
+    "keep": "what differs from a smooth background (background and colours are kept)",
 }
 
 _TAKEN_OUT = ("dark", "light", "colour")
-"""The kinds of ground that can be detected and are then removed."""
+"""The kinds of background that can be detected and are then removed."""
 
 _DOUBTFUL = 0.05
-"""How far borders may stray from the ground before it is doubtful, as a share of the contrast."""
+"""How far borders may stray from a background that is not doubtful, as a share of the contrast."""
 
 _LEAST_SIDE, _SIDE_STEP = 28, 4
 """Least number of pixels on the shorter side of registered images, and the step it grows by."""
@@ -103,7 +103,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
 
     @property
     def auto_register(self) -> Register:
-        """What `register="auto"` means on a plain ground; `"auto"` for a mean over frames.
+        """What `register="auto"` means on a plain background; `"auto"` for a mean over frames.
 
         Images that are rotated by any angle have no common slant, so `"place"` is used for them.
         """
@@ -150,11 +150,11 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         """Names the registration of the images, if there is one."""
         place = _PLACES.get(self.register, "position and size as they are")
         if self.ground in _GROUNDS and self.registers:
-            return {"Registration": f"{place}; ink is {_GROUNDS[self.ground]}"}
+            return {"Registration": f"{place}; the object is {_GROUNDS[self.ground]}"}
         if self.registers:
             return {"Registration": place}
         # What "auto" resolves to.
-        words = "none, as the images have no plain ground or are steadier without"
+        words = "none, as the images have no plain background or are more stable without"
         return {"Registration": words} if self.ground == "none" else {}
 
     @property
@@ -163,23 +163,23 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return None if self.registers else self.mask
 
     def resolved(self, given: Data, /) -> "AbstractImageModel":
-        """The model with the frame and the ground of its images."""
+        """The model with the frame and the background of its images."""
         model, doubtful = self._found(given)
         if doubtful:
             model = model.reconsidered(given)
         return dataclasses.replace(model, canvas=model._canvas_for(given))
 
     def tried(self, given: Data, /) -> Mapping[str, float]:
-        """How stable clusters are in the frames that are tried, if the ground is doubtful."""
+        """How stable clusters are in the frames that are tried, if the background is doubtful."""
         model, doubtful = self._found(given)
         stability = model._stability_of_frames(given) if doubtful else {}
         return {f"stability_{name}": value for name, value in stability.items()}
 
     def _found(self, given: Data) -> tuple["AbstractImageModel", bool]:
-        """The model with the frame that the borders suggest, and whether its ground is doubtful."""
+        """The model with the frame that the borders suggest, and whether it is doubtful."""
         register, ground, doubtful = self.register, self.ground, False
         if register == "none":
-            # Nothing is searched for. "none" means that a search found no plain ground.
+            # Nothing is searched for. "none" means that a search found no plain background.
             return dataclasses.replace(self, ground="auto") if ground == "none" else self, False
         if ground == "auto":
             array = self._validated_everywhere(given)
@@ -232,7 +232,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return self.validated(given.samples)
 
     def reconsidered(self, given: Data) -> "AbstractImageModel":
-        """The most stable of three: the model itself, placed with its ground kept, or unregistered.
+        """The most stable of three: the model itself, placed on its background, or unregistered.
 
         The three are tried only if PSSC's clusters of at most 1,000 images have a stability below
         0.8 in the frame that was found; another frame must be more stable by 0.1.
@@ -248,10 +248,10 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
             return self
         own, kept, unmoved = (stability[name] for name in ("found", "kept", "unregistered"))
         warnings.warn(
-            "It is doubtful whether these images have a plain ground. The clusters of some of them "
-            f"have a stability of {own:.2f} if it is taken out, {kept:.2f} "
-            f"if it is kept and {unmoved:.2f} without registration; the steadiest is taken, the "
-            f"first unless another is steadier by {_STEADIER}. --register and --ground choose.",
+            "It is doubtful whether these images have a plain background. The clusters of some of "
+            f"them have a stability of {own:.2f} if it is removed, {kept:.2f} if it is kept and "
+            f"{unmoved:.2f} without registration; the most stable is taken, the first unless "
+            f"another is more stable by {_STEADIER}. --register and --ground choose.",
             stacklevel=2,
         )
         if max(kept, unmoved) < own + _STEADIER:
@@ -338,7 +338,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return self.frame_of("upright").registered(images) if self.register == "auto" else images
 
     def frame_of(self, place: Place) -> Frame:
-        """One of several frames, for images whose ground was removed.
+        """One of several frames, for images whose background was removed.
 
         Args:
             place: What the frame removes.
@@ -467,7 +467,7 @@ def restored(
         drawn: What is drawn in the place of each image, of the shape of registered images.
 
     Returns:
-        Images on the grounds of the given ones.
+        Images on the backgrounds of the given ones.
 
     Raises:
         ValueError: If the images are not of the fitted kind, or what is drawn does not match them.

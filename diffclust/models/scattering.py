@@ -48,10 +48,10 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
             that about 4×4 coefficients are left: 3 for images of up to 45 pixels.
         num_angles: Angles of the scattering transform (its L).
         relative: Whether coefficients are divided by an image's contrast, without its mean colours;
-            for photographs on several grounds or in changing light.
+            for photographs on several backgrounds or in changing light.
         contrast: What the coefficients are computed from: `"none"`, the image as it is; `"local"`,
             its local contrast, which is less affected by light and shade; `"auto"`, the latter if
-            the ground is kept.
+            the background is kept.
     """
 
     num_dimensions: int = eqx.field(static=True, default=300, kw_only=True)
@@ -68,11 +68,11 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
     @property
     def takes_local_contrast(self) -> bool:
-        """Whether it was asked for, or the ground is kept."""
+        """Whether it was asked for, or the background is kept."""
         return self.contrast == "local"
 
     def resolved(self, given: Data, /) -> AbstractImageModel:
-        """The model with its frame and ground, and with or without local contrast."""
+        """The model with its frame and background, and with or without local contrast."""
         model = super().resolved(given)
         found = "local" if model.ground == "keep" else "none"
         return dataclasses.replace(
@@ -115,7 +115,7 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
 
     def alignment_model(self) -> DeformationInvariantKMeans:
         """The model that aligns samples to prototypes: DI K-means, otherwise with defaults."""
-        # Of images whose ground stays, black from beyond the border would be a frame.
+        # Of images whose background stays, black from beyond the border would be a frame.
         boundary = "edge" if self.ground in ("keep", "none") else "zero"
         return DeformationInvariantKMeans(
             self.num_clusters, mask=self.pixel_mask, boundary=boundary
@@ -308,7 +308,7 @@ class ScatteringKMeans(PassSettings, AbstractScatteringModel):
         return self.num_removed
 
     def resolved(self, given: Data, /) -> AbstractImageModel:
-        """The model with its frame, ground and number of removed directions."""
+        """The model with its frame, background and number of removed directions."""
         return dataclasses.replace(super().resolved(given), num_removed=self.most_removed)
 
     def clustering_stages(self, description: Description) -> tuple[FitStage, ...]:

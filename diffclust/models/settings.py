@@ -184,16 +184,16 @@ class RegistrationSettings(eqx.Module):
         register: What is normalised in every image. `"none"`: nothing. `"place"`: position and
             size. `"upright"`: slant as well. `"auto"`: the same as `"upright"`, but as `"place"` if
             the method's transforms rotate images by any angle or if colours are kept, and as
-            `"none"` if the images have no plain ground. If it is unclear whether they have one,
+            `"none"` if the images have no plain background. If it is unclear whether they have one,
             several registrations are tried on some of the images, and the one with the most stable
             clusters is used. Rotations and reflections are never normalised.
         ground: What counts as the object in an image. `"dark"`: whatever is brighter than a dark
-            ground. `"light"`: whatever is darker than a light ground. `"colour"`: whatever differs
-            in colour from the ground; images become grey. `"keep"`, for photographs: whatever
-            differs from a smooth ground, with less weight on shadows; ground and colours are kept,
-            and `register="auto"` means `"place"`. `"auto"`: one of these, chosen from the whole set
-            of images, or `"none"` with `register="none"`. Except with `"keep"` and `"none"`, the
-            ground is removed, using its colour at the border.
+            background. `"light"`: whatever is darker than a light one. `"colour"`: whatever differs
+            in colour from the background; images become grey. `"keep"`, for photographs: whatever
+            differs from a smooth background, with less weight on shadows; background and colours
+            are kept, and `register="auto"` means `"place"`. `"auto"`: one of these, chosen from the
+            whole set of images, or `"none"` with `register="none"`. Except with `"keep"` and
+            `"none"`, the background is removed, using its colour at the border.
         canvas: Pixels on the shorter side of registered images. If not given, an object of median
             size keeps its size: the side is rounded up to a multiple of 4, and lies between 28 and
             the images' own; with `ground="keep"` it is the images' own, at least 28. It has no

@@ -81,7 +81,7 @@ class AbstractGraphModel(AbstractCutModel, AbstractScatteringModel):
         return max(self.removed)
 
     def resolved(self, given: Data, /) -> AbstractImageModel:
-        """The model with its frame, ground and numbers of removed directions."""
+        """The model with its frame, background and numbers of removed directions."""
         return dataclasses.replace(super().resolved(given), num_removed=self.removed)
 
     def neighbours(
@@ -158,8 +158,8 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
         num_candidates: Number of randomly drawn samples whose k-means centres are the
             representatives.
         relative: Whether coefficients are divided by an image's contrast, without its mean colours;
-            for photographs on several grounds or in changing light. If not given and the ground is
-            kept, the graphs with and without this are averaged.
+            for photographs on several backgrounds or in changing light. If not given and the
+            background is kept, the graphs with and without this are averaged.
         published: PCA to 1,000 directions, n = 2, U-SPEC with k = 5. The following is not in the
             paper, or differs from it: each path is divided by its largest norm over the images, as
             in the authors' code; σ, for which Eq. 5 gives no value, is the mean distance of the
@@ -192,13 +192,13 @@ class ProjectedScatteringSpectralClustering(PublishedSettings, AbstractGraphMode
 
     @property
     def views(self) -> Mapping[str, AbstractScatteringModel]:
-        """The views of images: two if the ground is kept, unless `relative` was given."""
+        """The views of images: two if the background is kept, unless `relative` was given."""
         if self.relative is not None or self.ground != "keep":
             return {"": self}
         return {"": self, "_relative": dataclasses.replace(self, relative=True)}
 
     def resolved(self, given: Data, /) -> "ProjectedScatteringSpectralClustering":
-        """The model with its frame, ground and numbers; one view with representatives."""
+        """The model with its frame, background and numbers; one view with representatives."""
         model = cast(ProjectedScatteringSpectralClustering, super().resolved(given))
         single = self.relative is None and self.by_representatives(given.num_weighed)
         return dataclasses.replace(model, relative=False) if single else model

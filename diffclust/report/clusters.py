@@ -385,7 +385,7 @@ def how_to_read(gallery: Gallery) -> str:
     drawing = gallery.drawing(int(example), "how")
     if names := renderer.row_names():
         drawing = f'<div class="pair">{names}{drawing}</div>'
-    such_as = ", such as the ground of an image" if words.noun == "image" else ""
+    such_as = ", such as the background of an image" if words.noun == "image" else ""
     means = (
         ""
         if method.has_prototypes

@@ -315,7 +315,9 @@ class ImageRenderer:
         if self.recordings is not None:
             items = ["The recording as an image: time runs to the right, pitch upwards."]
         if self.registers:
-            items.append(f"The {self.noun} registered: position, size, slant or ground normalised.")
+            items.append(
+                f"The {self.noun} registered: position, size, slant or background normalised."
+            )
         if self.takes_local_contrast:
             items.append(
                 "Its local contrast: every pixel less the mean around it, divided by the standard "

@@ -124,11 +124,15 @@ def count(n: int, one: str) -> str:
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
 
 
-_FRAMES = {"found": "ground taken out", "kept": "ground kept", "unregistered": "no registration"}
+_FRAMES = {
+    "found": "background removed",
+    "kept": "background kept",
+    "unregistered": "no registration",
+}
 
 
 def describe_frames(figures: Mapping[str, Any]) -> str:
-    """Says which frames were tried because the ground is doubtful, and what was found.
+    """Says which frames were tried because the background is doubtful, and what was found.
 
     Args:
         figures: Figures of a fit, by name.
@@ -138,7 +142,7 @@ def describe_frames(figures: Mapping[str, Any]) -> str:
     """
     found = {w: figures.get(f"stability_{name}") for name, w in _FRAMES.items()}
     words = ", ".join(f"{w} {value:.2f}" for w, value in found.items() if value is not None)
-    return words and f"it is doubtful whether the ground is plain; stability: {words}"
+    return words and f"it is doubtful whether the background is plain; stability: {words}"
 
 
 def describe_empty(counts: Sequence[int] | np.ndarray, noun: str) -> str:
@@ -174,7 +178,8 @@ def unsteady(stability: float) -> str:
     return (
         "These clusters are uncertain: slightly other settings of the graph give others. Look at "
         "the least certain samples of each cluster in the report, and at those that are alike and "
-        "yet apart. Of images see too whether the registered ones show the figure in the middle, "
-        "and nothing else; if not, say what ink is (--ground), or try another --register. Among "
-        "clutter or on textures, --method dti-kmeans --register auto may be better."
+        "yet apart. Of images see too whether the registered ones show the object in the middle, "
+        "and nothing else; if not, say how it differs from the background (--ground), or try "
+        "another --register. Among clutter or on textures, --method dti-kmeans --register auto may "
+        "be better."
     )

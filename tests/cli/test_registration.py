@@ -30,7 +30,10 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     words = ["--method", "ai-kmeans", "--register", "upright", "--restarts", "1", "--maps", "0"]
     status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
     assert status == 0
-    said = "position, size and slant normalised; ink is what differs from the colour of the ground"
+    said = (
+        "position, size and slant normalised; "
+        "the object is what differs from the colour of the background"
+    )
     assert f"registration: {said}" in " ".join(out.split())
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["settings"]["register"], summary["settings"]["ground"]) == ("upright", "colour")
@@ -113,10 +116,12 @@ def test_frames_that_are_tried_are_told_and_are_those_of_a_whole_sweep(
     words = ["--method", "kmeans", "--register", "auto", "--restarts", "1", "--maps", "0"]
     with pytest.warns(match="doubtful"):
         status, out, _ = run("fit", "images.npz", "-k", "3", *words, "--out", "run")
-    said = "stability: ground taken out 0.50, ground kept 0.90, no registration 0.50"
+    said = "stability: background removed 0.50, background kept 0.90, no registration 0.50"
     assert status == 0
     assert said in " ".join(out.split())
-    assert f"doubtful whether the ground is plain; {said}" in Path("run/report.html").read_text()
+    assert (
+        f"doubtful whether the background is plain; {said}" in Path("run/report.html").read_text()
+    )
     summary = json.loads(Path("run/summary.json").read_text())
     assert (summary["stability_found"], summary["stability_kept"]) == (0.5, 0.9)
     # The check of the images, the fit and its estimate ask for the same once.
@@ -240,8 +245,11 @@ def test_where_colours_alone_were_evened_out_there_are_no_places(run: Run) -> No
     [
         ({}, None),
         ({"register": "place", "ground": "none"}, "position and size normalised"),
-        ({"register": "auto", "ground": "light"}, "ink is darker than a light ground"),
-        ({"ground": "dark"}, "position and size as they are; ink is brighter than a dark ground"),
+        ({"register": "auto", "ground": "light"}, "the object is darker than a light background"),
+        (
+            {"ground": "dark"},
+            "position and size as they are; the object is brighter than a dark background",
+        ),
     ],
 )
 def test_models_say_what_is_taken_out(settings: dict, said: str | None) -> None:
@@ -254,7 +262,7 @@ def test_what_has_no_plain_ground_is_said_to_stay_as_it_is() -> None:
     noise = np.random.default_rng(0).random((6, 32, 32, 1), np.float32)
     resolved = MODELS["ai-kmeans"](2, register="auto").resolved(Data(noise))
     assert resolved.describe()["Registration"].startswith(
-        "none, as the images have no plain ground"
+        "none, as the images have no plain background"
     )
 
 

@@ -322,7 +322,7 @@ def test_frames_of_large_pictures_are_tried_on_small_ones(monkeypatch: pytest.Mo
     noise = np.random.default_rng(1).normal(size=(15, 20, 20, 1))
     images = (0.3 + 0.6 * moved()[:15] + 0.1 * noise).clip(0, 1).astype(np.float32)
     large = images.repeat(20, 1).repeat(26, 2)
-    with pytest.warns(match="of 0.00 if it is taken out, 0.90 if it is kept"):
+    with pytest.warns(match="of 0.00 if it is removed, 0.90 if it is kept"):
         model = KMeans(3, register="auto").resolved(Data(large))
     assert (model.register, model.ground) == ("place", "keep")
     assert set(sizes) == {(100, 130, 1)}
@@ -330,7 +330,7 @@ def test_frames_of_large_pictures_are_tried_on_small_ones(monkeypatch: pytest.Mo
     sizes.clear()
     monkeypatch.setattr(model_images, "_MOST_VALUES", 15 * 100 * 130)
     monkeypatch.setattr(model_images, "_JUDGED", {})
-    with pytest.warns(match="of 0.00 if it is taken out"):
+    with pytest.warns(match="of 0.00 if it is removed"):
         KMeans(3, register="auto").resolved(Data(large))
     assert set(sizes) == {(100, 130, 1)}
 
