@@ -29,6 +29,8 @@ OTHER_SUFFIXES = (".avif", ".heic", ".heif", ".jp2", ".j2k", ".jxl")
 
 _FORMAT_NAMES = "PNG, JPEG, TIFF, WebP, BMP, GIF or Netpbm"
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value
+_SAMPLE_FORMAT, _SIGNED = 339, 2
+_NO_FIXED_RANGE = "of 32-bit or signed integers, which have no fixed range; save 16 bits"
 _ROUNDING = 1e-5
 _LFS_POINTER = b"version https://git-lfs.github.com/"
 
@@ -144,6 +146,9 @@ def _to_pixels(picture: "Image", size: tuple[int, int] | None) -> np.ndarray:
     """Grey or RGB pixels, upright and resized."""
     from PIL import Image
 
+    if _SIGNED in np.ravel(getattr(picture, "tag_v2", {}).get(_SAMPLE_FORMAT, 1)):
+        # Pillow takes those of 8 bits for unsigned ones.
+        raise FileError(_NO_FIXED_RANGE)
     if picture.mode.startswith(("I", "F")):
         picture = Image.fromarray(_to_float_grey(picture))
     else:
@@ -174,7 +179,7 @@ def _to_float_grey(picture: "Image") -> np.ndarray:
         bits = tags.get(_BITS_PER_SAMPLE, 16)
         values = stored.astype(np.float32) / np.float32(2 ** np.ravel(bits)[0] - 1)
     else:
-        raise FileError("of 32-bit or signed integers, which have no fixed range; save 16 bits")
+        raise FileError(_NO_FIXED_RANGE)
     low, high = float(values.min()), float(values.max())
     if not -_ROUNDING <= low <= high <= 1.0 + _ROUNDING:
         raise FileError(f"of floats from {low:.6g} to {high:.6g}; rescale them into [0, 1]")

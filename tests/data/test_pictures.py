@@ -140,8 +140,8 @@ def test_floats_are_taken_as_they_are():
 
 
 def test_integers_without_a_range_are_refused():
-    for bits, kind, dtype in ((32, 1, "<u4"), (16, 2, "<i2"), (32, 2, "<i4")):
-        pixels = np.array([0, 7, 900], dtype).tobytes()
+    for bits, kind, dtype in ((32, 1, "<u4"), (8, 2, "i1"), (16, 2, "<i2"), (32, 2, "<i4")):
+        pixels = np.array([0, 7, 90], dtype).tobytes()
         with pytest.raises(FileError, match=r"of 32-bit or signed integers.*save 16 bits"):
             read(tiff(pixels, 3, bits, kind=kind))
 
