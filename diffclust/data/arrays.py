@@ -1,7 +1,7 @@
 """Arrays of images: checks, and bringing them to one type, size and number of channels."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
@@ -143,11 +143,18 @@ def parse_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
         Height and width, or None.
 
     Raises:
-        DataError: If a side is not at least 1 pixel, or there are more than 89 million pixels.
+        DataError: If a side is not a whole number of at least 1 pixel, or there are more than 89
+            million pixels.
     """
     if size is None:
         return None
-    height, width = (size, size) if isinstance(size, int | np.integer) else size
+    both = size if isinstance(size, Sized) else (size, size)
+    if len(both) != 2 or not all(isinstance(side, int | np.integer) for side in both):
+        raise DataError(
+            f"size must be a whole number of pixels, or height and width: got {size!r}; "
+            "give one such as 28 or (28, 32)."
+        )
+    height, width = both
     if height < 1 or width < 1:
         raise DataError(
             f"size must be at least 1 pixel each way: got {height}x{width}; "

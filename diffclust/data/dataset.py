@@ -286,8 +286,10 @@ def draw(total: int, limit: int | None, seed: int) -> np.ndarray:
         The positions, int64.
 
     Raises:
-        DataError: If the limit is below 1.
+        DataError: If the limit is no whole number, or below 1.
     """
+    if not isinstance(limit, int | np.integer | None):
+        raise DataError(f"limit must be a whole number, or None for all images: got {limit!r}.")
     if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1: got {limit}; leave it out to keep all images.")
     if limit is None or limit >= total:

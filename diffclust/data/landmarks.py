@@ -68,6 +68,7 @@ def load_landmarks(
     columns = {
         key: as_column(values) if isinstance(values, list) else values
         for key, values in stored.columns.items()
+        if np.shape(values) == (len(landmarks),)
     }
     return LandmarkSet(
         **{**vars(stored), "landmarks": landmarks, "columns": columns},

@@ -3,6 +3,7 @@
 import zipfile
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -175,6 +176,14 @@ def test_resize_and_channels(tmp_path):
     np.testing.assert_array_equal(dataset.images[..., 0], dataset.images[..., 2])
     np.save(tmp_path / "b.npy", np.ones((1, 2, 2, 3), np.float32) * np.float32([1, 0, 0]))
     np.testing.assert_allclose(load(tmp_path / "b.npy", channels=1).images, 0.299, rtol=1e-6)
+
+
+def test_sizes_that_are_none(tmp_path):
+    np.save(tmp_path / "a.npy", noise(3, 8, 12))
+    for size in ((4,), 4.5, "4"):
+        # Under test, the import hook's own check of the type comes first.
+        with pytest.raises((DataError, jaxtyping.TypeCheckError), match="size"):
+            load(tmp_path / "a.npy", size=size)
 
 
 def object_npy(path):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -39,6 +40,9 @@ def test_limit_is_seeded_and_keeps_the_order():
     assert not np.array_equal(first.indices, other.indices)
     assert (np.diff(first.indices) > 0).all()
     assert len(make().limit(None)) == len(make().limit(99)) == 10
+    # Under test, the import hook's own check of the type comes first.
+    with pytest.raises((DataError, jaxtyping.TypeCheckError), match="limit"):
+        make().limit(2.5)
     with pytest.raises(DataError, match=r"limit must be at least 1: got 0"):
         make().limit(0)
 

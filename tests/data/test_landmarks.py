@@ -378,6 +378,9 @@ def test_bad_npz_is_refused(tmp_path):
     np.savez(tmp_path / "good.npz", landmarks=points, **column)
     assert table_of(tmp_path / "good.npz") == "landmarks"
     assert load_landmarks(tmp_path / "good.npz").labels.tolist() == [0, 1, 2, 3, 4]
+    np.savez(tmp_path / "good.npz", landmarks=points, labels=np.array(3), label=np.arange(5))
+    other = load_landmarks(tmp_path / "good.npz", labels="label")
+    assert list(other.columns) == ["label"]
     np.savez(tmp_path / "good.npz", landmarks=points, images=np.zeros((5, 4, 4)))
     assert table_of(tmp_path / "good.npz") is None
     np.savez(tmp_path / "good.npz", landmarks=points, site=np.array(["a", "", "b", "c", "d"]))
