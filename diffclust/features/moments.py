@@ -46,7 +46,7 @@ def checked_features(
     Raises:
         ValueError: For another shape, an empty matrix, no numbers, NaN or infinity.
     """
-    array = np.asarray(value)
+    array = check.as_array(value, name, "rows of one length")
     if array.ndim != 2 or 0 in array.shape or (width is not None and array.shape[1] != width):
         wanted = "(n, features)" if width is None else f"(n, {width})"
         raise ValueError(f"{name} must have shape {wanted}, n at least 1; got {array.shape}")
@@ -300,7 +300,7 @@ def checked_weight(weight: Any) -> np.ndarray:
     Raises:
         ValueError: If some are negative or not finite.
     """
-    weight = np.asarray(weight)
+    weight = check.as_array(weight, "weight")
     if weight.ndim != 1 or not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError("weight must be finite and at least 0, one number for each sample")
     return weight

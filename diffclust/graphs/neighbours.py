@@ -138,7 +138,7 @@ def nearest_neighbours(
     if chunk_size is None:
         entries = min(len(references), _BLOCK)
         chunk_size = samples_within(entries, cpu=2**22, device=2**26, most=2048)
-    _validation.positive(chunk_size, "chunk_size")
+    _validation.count(chunk_size, "chunk_size")
     local_mesh, share = own_mesh(mesh), own_share(len(queries), mesh)
     devices = own_size(local_mesh)
     groups = -(-(share.stop - share.start) // (_QUERIES * devices))

@@ -143,6 +143,7 @@ def test_as_many_as_there_are(count: int, exclude_self: bool, expected: int) -> 
         ((np.ones(2), np.ones((2, 2)), 1), {}, "queries must have shape"),
         ((np.full((2, 2), np.inf), np.ones((2, 2)), 1), {}, "row 0, 1"),
         ((np.ones((2, 2)), np.ones((2, 2)), 1), {"chunk_size": 0}, "chunk_size"),
+        ((np.ma.masked_equal(np.eye(2), 1), np.ones((2, 2)), 1), {}, "queries has masked values"),
     ],
 )
 def test_bad_input_is_named(arguments: tuple, settings: dict, message: str) -> None:
