@@ -83,13 +83,41 @@ def images(value: Any, name: str = "images", *, any_channels: bool = False) -> n
             f"{name} of shape {array.shape} look as if channels came first; give "
             "numpy.moveaxis(images, 1, -1), of shape (n, height, width, channels)"
         )
-    if array.dtype in (np.uint8, np.uint16):
+    if is_of_bytes(array.dtype):
         array = array.astype(jnp.result_type(float)) / np.iinfo(array.dtype).max
     if not _holds_numbers(array):
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
     _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
     return array
+
+
+def is_of_bytes(dtype: np.dtype) -> bool:
+    """Whether intensities of a type are divided by the largest: unsigned, of 8 or 16 bits.
+
+    Args:
+        dtype: The type, in any order of bytes.
+
+    Returns:
+        The answer.
+    """
+    return dtype.name in ("uint8", "uint16")
+
+
+def floating(array: Any, name: str) -> None:
+    """Refuses whole numbers, in whose type nothing can be computed that lies between them.
+
+    Args:
+        array: An array, which may be traced.
+        name: The argument's name in messages.
+
+    Raises:
+        ValueError: If it does not hold floating numbers.
+    """
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        scaled = is_of_bytes(array.dtype)
+        remedy = f"divide it by {np.iinfo(array.dtype).max}" if scaled else "use astype(float)"
+        raise ValueError(f"{name} must hold floating numbers, not {array.dtype}; {remedy}")
 
 
 def _holds_numbers(array: np.ndarray) -> bool:

@@ -94,6 +94,23 @@ def test_what_cannot_be_an_argument_is_refused_in_a_line(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("dtype", ["<u2", ">u2"])
+def test_words_are_scaled_in_either_order_of_bytes(dtype: str) -> None:
+    levels = np.array([0, 1, 65535], dtype).reshape(1, 1, 3)
+    np.testing.assert_allclose(_validation.images(levels).ravel(), [0, 1 / 65535, 1], rtol=1e-6)
+
+
+def test_whole_numbers_are_refused_where_fractions_are_computed() -> None:
+    for dtype in (np.float16, np.float64, jax.numpy.bfloat16):
+        _validation.floating(jax.ShapeDtypeStruct((2, 2, 1), dtype), "image")
+    for dtype, message in (
+        (np.uint8, "image must hold floating numbers, not uint8; divide it by 255"),
+        (np.int32, r"image must hold floating numbers, not int32; use astype\(float\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _validation.floating(np.zeros((2, 2, 1), dtype), "image")
+
+
 def test_fits_are_not_traced() -> None:
     model, images = KMeans(2), np.ones((4, 3, 3), np.float32)
     with pytest.raises(ValueError, match="compiled_lloyd works under jax.jit"):

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from diffclust import _validation as check
 from diffclust.linalg import safe_sqrt
 from diffclust.sampling import low_pass
 from diffclust.types import Image
@@ -25,10 +26,14 @@ def local_contrast(image: Image, *, scale: float = 0.05) -> Image:
     Returns:
         An image of the same shape, about zero everywhere; of a plain image all zero.
 
+    Raises:
+        ValueError: If intensities are whole numbers.
+
     References:
         Jarrett et al. (2009), What is the best multi-stage architecture for object recognition?
         (local contrast normalisation).
     """
+    check.floating(image, "image")
     sigma = max(1.0, scale * min(image.shape[:2]))
     inside = low_pass(jnp.ones_like(image[..., :1]), sigma=sigma)
     high = image - low_pass(image, sigma=sigma) / inside

@@ -75,7 +75,8 @@ class AbstractScattering(eqx.Module):
             The coefficients by channel, by path and by where they are.
 
         Raises:
-            ValueError: If the image has another shape than the transform was made for.
+            ValueError: If the image has another shape than the transform was made for, or
+                intensities are whole numbers.
         """
 
 
@@ -167,7 +168,8 @@ class Scattering(AbstractScattering):
             Coefficients; `paths` says which is which.
 
         Raises:
-            ValueError: If the image has another shape than the transform was made for.
+            ValueError: If the image has another shape than the transform was made for, or
+                intensities are whole numbers.
         """
         if image.ndim != 3 or image.shape[:2] != (self.height, self.width):
             raise ValueError(
@@ -175,6 +177,7 @@ class Scattering(AbstractScattering):
                 f"channels), not {image.shape}; make another for other sizes, and use jax.vmap "
                 "for a batch"
             )
+        check.floating(image, "image")
         settings = (self.num_scales, self.num_angles, self.order, self._paddings)
         result = _transform(self.height, self.width, *settings)(jnp.moveaxis(image, -1, 0))
         if not self.relative:
@@ -246,6 +249,7 @@ class RotationInvariantScattering(AbstractScattering):
                 f"this scattering transform takes an image of shape ({self.side}, {self.side}, "
                 f"channels), not {image.shape}; what is turned has to be square"
             )
+        check.floating(image, "image")
         scattering = self.scattering
         circles, angles = scattering.height, scattering.width
         radius = (np.arange(circles) + 0.5)[:, None] / circles

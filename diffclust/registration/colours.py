@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from diffclust import _validation
 from diffclust._sharding import varying_like
 from diffclust.features.contrast import LEAST_CONTRAST
 from diffclust.linalg import product, safe_sqrt
@@ -108,7 +109,11 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
 
     Returns:
         Params of `Colour(channels, gradient=True)`, with zero gains.
+
+    Raises:
+        ValueError: If intensities are whole numbers.
     """
+    _validation.floating(image, "image")
     height, width, channels = image.shape
     (left, right, above, below, ring), points = _border(height, width, as_mask(mask))
     flat = image.reshape(-1, channels)
@@ -251,6 +256,7 @@ def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
     References:
         Holland and Welsch (1977), Robust regression using iteratively reweighted least-squares.
     """
+    _validation.floating(image, "image")
     height, width, channels = image.shape
     mask = as_mask(mask)
     indices, points = _border(height, width, mask)

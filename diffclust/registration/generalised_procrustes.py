@@ -87,8 +87,8 @@ def generalised_procrustes(
         The registered configurations, their mean, and how each was moved.
 
     Raises:
-        ValueError: If shapes do not match, `rescale` is set without `scaling`, or `max_iterations`
-            is below 1.
+        ValueError: If shapes do not match, coordinates are whole numbers, `rescale` is set without
+            `scaling`, or `max_iterations` is below 1.
 
     References:
         Gower (1975), Generalized Procrustes analysis; ten Berge (1977), Orthogonal Procrustes
@@ -100,6 +100,7 @@ def generalised_procrustes(
             "configurations must have shape (n, landmarks, dims), none of them 0; got "
             f"{configurations.shape}"
         )
+    check.floating(configurations, "configurations")
     if rescale and not scaling:
         raise ValueError("rescale fits sizes, which scaling=False keeps; set only one of the two")
     check.count(max_iterations, "max_iterations")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from diffclust import _validation
 from diffclust._sharding import with_auto_axes
 from diffclust.linalg import safe_sqrt
 from diffclust.masks import as_mask, check_mask_size, mask_weights
@@ -62,6 +63,7 @@ class _Ink(NamedTuple):
 
 
 def _ink(image: Image, mask: Any) -> _Ink:
+    _validation.floating(image, "image")
     height, width = image.shape[:2]
     shorter = min(height, width)
     sides = (width / shorter, height / shorter)
@@ -154,6 +156,9 @@ def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool
 
     Returns:
         Params of `Affine`.
+
+    Raises:
+        ValueError: If intensities are whole numbers.
     """
     ink = _ink(image, mask)
     shear = jnp.zeros_like(ink.weight[0, 0])
@@ -173,6 +178,9 @@ def slant(image: Image, *, mask: Any = None) -> Params:
 
     Returns:
         Params of `Affine`.
+
+    Raises:
+        ValueError: If intensities are whole numbers.
     """
     ink = _ink(image, mask)
     shear = _shear(ink)
@@ -195,6 +203,9 @@ def upright(
     Returns:
         Params of `Affine`: those of `slant`, composed with those that `place` finds for the upright
         image.
+
+    Raises:
+        ValueError: If intensities are whole numbers.
     """
     ink = _ink(image, mask)
     shear = _shear(ink)

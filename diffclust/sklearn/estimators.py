@@ -240,7 +240,7 @@ class Clusterer(_Predictor):
                 X = np.asarray(X)
         is_array = isinstance(X, np.ndarray | jax.Array)
         dtype = np.asarray(X).dtype
-        is_of_bytes = self._method.sample_kind == "image" and dtype in (np.uint8, np.uint16)
+        is_of_bytes = self._method.sample_kind == "image" and _validation.is_of_bytes(dtype)
         if is_array and X.ndim > 2:
             array = check_array(np.asarray(X), allow_nd=True, **needed)
             validate_data(self, array.reshape(len(array), -1), reset=reset, skip_check_array=True)
