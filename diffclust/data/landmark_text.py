@@ -103,6 +103,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     header: list[str] = []
     coordinates: dict[str, dict[str, str]] = {}
     for number, (line, cells) in enumerate(table_rows(path), start=-1):
+        # Delimiters at the ends of lines make no column.
+        while not cells[-1] and len(cells) > len(header):
+            cells.pop()
         if not header:
             coordinates = _coordinate_columns(cells, path)
             header = _header(cells, path, is_wide=bool(coordinates))

@@ -126,6 +126,9 @@ def test_csv_with_one_row_a_shape(tmp_path, header, landmarks):
     plain = load_landmarks(write(tmp_path, "p.csv", "\n".join([header, *rows])))
     assert (plain.names, plain.landmark_names) == (("0", "1", "2"), landmarks)
     np.testing.assert_array_equal(plain.landmarks, expected)
+    ended = load_landmarks(write(tmp_path, "e.csv", ",,\n".join([header, *rows, ""])))
+    assert (ended.names, dict(ended.columns)) == (plain.names, {})
+    np.testing.assert_array_equal(ended.landmarks, expected)
     named = [f"{age},rat{age},{row}" for age, row in zip((7, 9, 7), rows, strict=True)]
     named[2] = named[2].replace("rat7", "rat8")
     text = "\n".join([f"age,Specimen,{header}", *named]).replace(",", "\t")
