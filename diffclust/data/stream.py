@@ -377,7 +377,8 @@ def outgrows_memory(
     try:
         if path.is_dir():
             files = find_pictures(path)
-            count, shape = len(files), read_picture(path / files[0], size).shape
+            with quiet_decoding():
+                count, shape = len(files), read_picture(path / files[0], size).shape
         else:
             count, *shape = _open_file(path, "all", labels=False)[0].shape
     # Reading it will report what is wrong.

@@ -1,6 +1,7 @@
 """Images that are read as they are needed are those that the loaders give, file for file."""
 
 import os
+import warnings
 import zlib
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,14 @@ def test_large_files_outgrow_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not outgrows_memory(path, size=(3, 3))
     assert not outgrows_memory(path, limit=5)
     assert not outgrows_memory(tmp_path / "there-is-none.npy")
+
+
+def test_a_first_picture_that_is_refused_warns_of_nothing(tmp_path, monkeypatch) -> None:
+    Image.fromarray(PIXELS[0, ..., 0]).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        assert not outgrows_memory(tmp_path)
+    assert not warned
 
 
 def test_written_in_pieces(tmp_path: Path) -> None:
