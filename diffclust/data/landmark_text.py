@@ -101,10 +101,12 @@ def read_csv(path: Path) -> StoredLandmarks:
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields line number and fields, by column name, of each landmark in a table."""
     header: list[str] = []
+    width = 0
     coordinates: dict[str, dict[str, str]] = {}
     for number, (line, cells) in enumerate(table_rows(path), start=-1):
-        # Delimiters at the ends of lines make no column.
-        while not cells[-1] and len(cells) > len(header):
+        # What has no name at the end is no column: often there are delimiters alone.
+        width = width or len(cells)
+        while len(cells) > len(header) and (not cells[-1] or (header and len(cells) <= width)):
             cells.pop()
         if not header:
             coordinates = _coordinate_columns(cells, path)

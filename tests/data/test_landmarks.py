@@ -126,7 +126,8 @@ def test_csv_with_one_row_a_shape(tmp_path, header, landmarks):
     plain = load_landmarks(write(tmp_path, "p.csv", "\n".join([header, *rows])))
     assert (plain.names, plain.landmark_names) == (("0", "1", "2"), landmarks)
     np.testing.assert_array_equal(plain.landmarks, expected)
-    ended = load_landmarks(write(tmp_path, "e.csv", ",,\n".join([header, *rows, ""])))
+    ends = [f"{header},,", f"{rows[0]},,note", f"{rows[1]},,,", rows[2]]
+    ended = load_landmarks(write(tmp_path, "e.csv", "\n".join(ends)))
     assert (ended.names, dict(ended.columns)) == (plain.names, {})
     np.testing.assert_array_equal(ended.landmarks, expected)
     named = [f"{age},rat{age},{row}" for age, row in zip((7, 9, 7), rows, strict=True)]
