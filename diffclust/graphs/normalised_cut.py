@@ -34,7 +34,7 @@ def normalised_cut(
         more than two clusters.
     """
     graph = checked_graph(graph)
-    assignments = np.asarray(assignments)
+    assignments = _validation.as_array(assignments, "assignments")
     clusters = int(assignments.max(initial=0)) + 1 if num_clusters is None else num_clusters
     _validation.within(assignments, graph.shape[0], clusters, "assignments", "sample")
     volume = np.bincount(assignments, degrees(graph), minlength=clusters)
@@ -73,7 +73,7 @@ def refined_cut(
     References:
         Dhillon, Guan and Kulis (2007), Weighted graph cuts without eigenvectors (local search).
     """
-    graph, assignments = checked_graph(graph), np.asarray(assignments)
+    graph, assignments = checked_graph(graph), _validation.as_array(assignments, "assignments")
     _validation.within(assignments, graph.shape[0], num_clusters, "assignments", "sample")
     labels = np.array(assignments, np.int64)
     cut, gain, target = _best_moves(graph, labels, num_clusters)

@@ -333,6 +333,7 @@ def _floating(images: Any) -> Images:
     """8- or 16-bit images as intensities in [0, 1], and grey ones with a channel axis."""
     if isinstance(images, ImageSource):
         return images
+    _validation.unmasked(images, "images")
     if np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating):
         # Sums over the pixels of large images leave the range of half precision.
         return images if images.dtype.itemsize > 2 else images.astype(np.float32)

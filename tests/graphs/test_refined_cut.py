@@ -60,6 +60,13 @@ def test_assignments_are_checked(assignments):
         refined_cut(scipy.sparse.csr_array(np.ones((3, 3))), np.array(assignments), num_clusters=2)
 
 
+@pytest.mark.parametrize("cut", [normalised_cut, refined_cut])
+def test_masked_assignments_are_refused(cut):
+    hidden = np.ma.masked_equal([0, 1, 1], 0)
+    with pytest.raises(ValueError, match="assignments has masked values"):
+        cut(scipy.sparse.csr_array(np.ones((3, 3))), hidden, num_clusters=2)
+
+
 @pytest.mark.parametrize("clusters", [1, 5])
 def test_leaves_what_cannot_be_better(clusters):
     nothing = scipy.sparse.csr_array((5, 5))

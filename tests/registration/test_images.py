@@ -347,6 +347,12 @@ def test_images_in_half_precision_are_registered() -> None:
     np.testing.assert_array_equal(Frame("place").params_of(image), wanted)
 
 
+def test_masked_values_are_refused() -> None:
+    images = np.ma.masked_less(np.random.default_rng(0).random((2, 5, 6, 1), np.float32), 0.5)
+    with pytest.raises(ValueError, match="images has masked values"):
+        Frame("place").registered(images)
+
+
 def test_images_of_a_single_colour_are_not_moved() -> None:
     image = jnp.full((9, 12, 1), 0.7)
     mask = np.zeros((9, 12))
