@@ -180,6 +180,6 @@ def unsteady(stability: float) -> str:
         "the least certain samples of each cluster in the report, and at those that are alike and "
         "yet apart. Of images see too whether the registered ones show the object in the middle, "
         "and nothing else; if not, say how it differs from the background (--ground), or try "
-        "another --register. Among clutter or on textures, --method dti-kmeans --register auto may "
+        "another --register. Among clutter or on textures, DTI clustering with --register auto may "
         "be better."
     )
