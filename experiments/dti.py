@@ -80,19 +80,39 @@ too.
 """
 
 
-BIAS_CORRECTION: dict[str, dict[str, Any]] = {
+INITIAL_VARIANCE = 0.01
+"""The default of DTI mixtures."""
+
+CHANGED: dict[str, dict[str, Any]] = {
     "bias_correction": {
         "default": "array",
         "choices": get_args(BiasCorrection),
         "help": "from when Adam counts steps; not as published",
-    }
+    },
+    "initial_variance": {
+        "type": float,
+        "default": INITIAL_VARIANCE,
+        "help": "of DTI mixtures; not as published",
+    },
 }
-"""An option of commands that fit DTI models. Rows from before 30 November 2026 have `fit`."""
+"""Options of commands that fit DTI models, whose defaults changed on 30 November 2026: rows from
+before have `fit`, and mixtures 0.25."""
 
 
-def bias_words(args: argparse.Namespace) -> list[str]:
-    """What tells runs with `fit` from those with the default."""
-    return ["bias correction fit"] * (args.bias_correction == "fit" and not args.as_published)
+def changed_of(args: argparse.Namespace, method: str) -> dict[str, Any]:
+    """The settings that these options ask of a method."""
+    if getattr(args, "as_published", False):
+        return {}
+    variance = {"initial_variance": args.initial_variance} if method == "dti-gmm" else {}
+    return {"bias_correction": args.bias_correction, **variance}
+
+
+def changed_words(args: argparse.Namespace, method: str) -> list[str]:
+    """What tells runs with other values from those with the defaults."""
+    given = changed_of(args, method)
+    words = ["bias correction fit"] * (given.get("bias_correction") == "fit")
+    variance = given.get("initial_variance", INITIAL_VARIANCE)
+    return words + [f"initial variance {variance:g}"] * (variance != INITIAL_VARIANCE)
 
 
 def data_of(name: str, limit: int | None = None):
@@ -243,8 +263,8 @@ NAMES = ("set", "method", "settings", "limit", "seed")
 """What tells the runs of a table apart."""
 
 
-def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
-    """The settings that a table's options ask for."""
+def _settings(args: argparse.Namespace, method: str, backbone: str) -> dict[str, Any]:
+    """The settings that a table's options ask of a method."""
     given: dict[str, Any] = {} if args.transforms is None else {"transforms": args.transforms}
     for name in ("register", "window"):
         if (value := getattr(args, name)) is not None:
@@ -260,18 +280,18 @@ def _settings(args: argparse.Namespace, backbone: str) -> dict[str, Any]:
         "split_merge": not args.no_moves,
         "shortlist": args.shortlist,
         "num_starts": args.starts,
-        "bias_correction": args.bias_correction,
+        **changed_of(args, method),
     }
 
 
-def _words(args: argparse.Namespace, backbone: str) -> str:
+def _words(args: argparse.Namespace, method: str, backbone: str) -> str:
     """The same settings in words, which tell runs apart."""
     words = ["as published"] if args.as_published else [backbone] if backbone else []
     if not args.as_published:
         words += ["no moves"] * args.no_moves
         words += [f"{args.starts} starts"] * (args.starts > 1)
         words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
-        words += bias_words(args)
+        words += changed_words(args, method)
     for name in ("steps", "epochs"):
         if (counts := getattr(args, name)) is not None:
             words.append(f"{name} {' '.join(map(str, counts))}")
@@ -298,7 +318,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "no_moves": {"action": "store_true", "help": "without split-and-merge moves"},
     "epochs": {"type": int, "nargs": "+", "default": None, "help": "epochs of each phase"},
     "starts": {"type": int, "default": 1, "help": "starts that race"},
-    **BIAS_CORRECTION,
+    **CHANGED,
     "window": {"type": float, "default": None, "help": "as the models' setting"},
     "register": {"default": None, "help": "as the models' setting, if not their default"},
     "transforms": {"default": None, "help": "in the place of the set's"},
@@ -332,17 +352,21 @@ def table(
     def one(name: str, method: str, settings: str, limit: int | None, seed: int):
         del limit
         data, scored, k = read(name)
-        backbone = backbones[settings]
-        given = {"num_clusters": k, "as_published": args.as_published, **_settings(args, backbone)}
+        given = _settings(args, method, backbones[settings])
+        given |= {"num_clusters": k, "as_published": args.as_published}
         model = model_of(method, Path(name).name, **given)
         prefix = f"{name} {method} {settings}"
         made[prefix] = model.settings()
         watched = {"every": args.every, "start": args.start, "scored": scored}
         return run(model, data, seed, prefix, **watched)
 
-    backbones = {_words(args, backbone): backbone for backbone in ["", *args.backbones]}
+    backbones = {
+        _words(args, method, backbone): backbone
+        for method in args.methods
+        for backbone in ["", *args.backbones]
+    }
     asked = [
-        (name, method, _words(args, backbone), args.limit, seed)
+        (name, method, _words(args, method, backbone), args.limit, seed)
         for name in names
         for method in args.methods
         for backbone in (args.backbones if METHODS[method].moves == "prototypes" else [""])

@@ -91,9 +91,13 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
     Attributes:
         variance_transforms: Which transforms also move variances: `"all"`, each in its own way (a
             colour gain acts on them squared), or only the `"spatial"` ones.
-        published: Those of `DTIKMeans`, with all components in every step, and variances moved only
-            by the spatial transforms. These act on the variances, as in Eq. 5; in the authors' code
-            they act on the standard deviations.
+        initial_variance: Variance of every pixel before the first step, to which the square of
+            `min_deviation` is added. With a large one, memberships are soft at first, and
+            components whose means are alike stay alike until it has shrunk.
+        published: Those of `DTIKMeans`, with all components in every step, initial variances of
+            0.25 (the paper prints Σ = 0.5, which is the standard deviation in the authors' code),
+            and variances moved only by the spatial transforms. These act on the variances, as in
+            Eq. 5; in the authors' code they act on the standard deviations.
 
     References:
         Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.
@@ -102,8 +106,14 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
     variance_transforms: Literal["all", "spatial"] = eqx.field(
         static=True, default="all", kw_only=True
     )
+    initial_variance: float = eqx.field(static=True, default=0.01, kw_only=True)
 
-    published: ClassVar = {**_PUBLISHED, "followed": None, "variance_transforms": "spatial"}
+    published: ClassVar = {
+        **_PUBLISHED,
+        "followed": None,
+        "initial_variance": 0.25,
+        "variance_transforms": "spatial",
+    }
 
     def objective(self) -> PrototypeObjective:
         """The mixture's negative log-likelihood."""

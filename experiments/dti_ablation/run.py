@@ -17,11 +17,12 @@ from diffclust.distances import SquaredEuclidean
 from diffclust.energies import Entropic
 from diffclust.models import PrototypeObjective
 from experiments.dti import (
-    BIAS_CORRECTION,
+    CHANGED,
     PUBLISHED,
     SETS,
     STEPS,
-    bias_words,
+    changed_of,
+    changed_words,
     data_of,
     model_of,
     run,
@@ -175,7 +176,7 @@ def main():
             "help": "clusters of a short list; none if not given",
         },
         as_published={"action": "store_true", "help": "the authors' settings"},
-        **BIAS_CORRECTION,
+        **CHANGED,
         mixture={"action": "store_true", "help": "the rows of a mixture"},
         training={"action": "store_true", "help": "other rates, batches, schedules, temperatures"},
         **RESULTS,
@@ -190,7 +191,7 @@ def main():
     [(name, data, k)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
     words = ["no moves"] * args.no_moves
     words += [f"short list {args.shortlist}"] * (args.shortlist is not None)
-    words += bias_words(args)
+    words += changed_words(args, "dti-gmm" if MIXTURE.keys() & names else "dti-kmeans")
     words = ["as published"] if args.as_published else words or ["default"]
     label = ", ".join([*words, *source_words(args)])
 
@@ -198,8 +199,7 @@ def main():
         method, settings = settings_of(args, name, row)
         temperature = settings.pop("temperature", None)
         given = {"num_clusters": k, "as_published": args.as_published, **settings}
-        if not args.as_published:
-            given["bias_correction"] = args.bias_correction
+        given |= changed_of(args, method)
         model = model_of(method, name, **given)
         if temperature is not None:
             soft = PrototypeObjective(SquaredEuclidean(), Entropic(temperature), followed=3)

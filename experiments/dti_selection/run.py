@@ -12,7 +12,16 @@ import numpy as np
 import scipy.stats
 
 from diffclust.analysis import elbow
-from experiments.dti import BIAS_CORRECTION, SETS, bias_words, data_of, model_of, run, summary
+from experiments.dti import (
+    CHANGED,
+    SETS,
+    changed_of,
+    changed_words,
+    data_of,
+    model_of,
+    run,
+    summary,
+)
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -37,7 +46,7 @@ def main():
         steps={"nargs": 5, "type": int, "default": [200, 500, 500, 500, 200]},
         limit={"type": int, "default": 3000, "help": "at most so many images"},
         as_published={"action": "store_true", "help": "the authors' settings, steps included"},
-        **BIAS_CORRECTION,
+        **CHANGED,
         **SOURCE,
         **RESULTS,
     )
@@ -46,12 +55,13 @@ def main():
         args.steps = [10, 10, 10, 10, 10]
     [(name, data, true)] = datasets(args, lambda name: data_of(name, args.limit), [args.set])
 
-    words = ["as published"] if args.as_published else bias_words(args) or ["default"]
+    words = changed_words(args, "dti-kmeans") or ["default"]
+    words = ["as published"] if args.as_published else words
     label = ", ".join([*words, *source_words(args)])
     steps = None if args.as_published else "-".join(map(str, args.steps))
 
     def one(name, label, limit, steps, k, seed):
-        given = {"steps": tuple(args.steps), "bias_correction": args.bias_correction}
+        given = {"steps": tuple(args.steps), **changed_of(args, "dti-kmeans")}
         model = model_of(
             "dti-kmeans",
             name,

@@ -286,7 +286,7 @@ MEASUREMENTS: dict[str, Callable[..., Figures]] = {
     "dti-gmm-authors-steps": dti("dti-gmm", AUTHORS_STEPS),
     "dti-kmeans-residual": dti("dti-kmeans", AUTHORS_STEPS, backbone="residual"),
     "dti-kmeans-fit": dti("dti-kmeans", bias_correction="fit"),
-    "dti-gmm-fit": dti("dti-gmm", bias_correction="fit"),
+    "dti-gmm-fit": dti("dti-gmm", bias_correction="fit", initial_variance=0.25),
     **{
         f"{method}{'' if name == 'mnist' else '-' + name}-as-published": dti(
             method, name=name, as_published=True

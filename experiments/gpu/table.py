@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[str, str, str]] = {
     "kmeans-60000": ("K-means, 60,000", "54.7", "53.5"),
     **{
         name + fit: (f"{title}, 7,000 steps and 1,500 of trials{said}", DASH, paper)
-        for fit, said in (("", ""), ("-fit", "; `--bias-correction fit`"))
+        for fit, said in (("", ""), ("-fit", "; as by default before 30 November"))
         for name, title, paper in (
             ("dti-kmeans", "DTI K-means", "97.3 ± 0.1, least loss 97.2"),
             ("dti-gmm", "DTI mixture", "95.9 ± 3.9, least loss 97.1"),

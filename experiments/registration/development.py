@@ -170,7 +170,8 @@ def row_of(method, images, labels, frame, seed, settings):
     figures = result.outcome.figures
     return {
         **{name: round(value, 4) for name, value in scores(labels, result.assignments).items()},
-        **{name: round(figures[name], 4) for name in ("stability",) if name in figures},
+        **{name: round(figures[name], 4) for name in ("stability", "refills") if name in figures},
+        "loss": round(float(result.loss) / len(labels), 3),
         "least_cluster": int(result.counts.min()),
         "ink": ink,
         "registration_seconds": round(registering, 1),

@@ -2,7 +2,7 @@
 
     python -m experiments.registration.run [--seed 0] [--seeds 5] [--draw N] [--quick]
         [--results FILE] [--sets mnist-test usps ...] [--methods di-spectral ...]
-        [--registers none auto] [--limit N] [--bias-correction fit]
+        [--registers none auto] [--limit N] [--bias-correction fit] [--initial-variance 0.25]
         [--source FOLDER|FILE|tfds:NAME [--split all] [--size 28] [--k K]]
     python -m experiments.registration.run --results FILE --table
 
@@ -25,7 +25,7 @@ from diffclust.metrics import scores
 from diffclust.models import MODELS
 from experiments.di_spectral_ablation.removed import CLASSES
 from experiments.di_spectral_ablation.removed import SETS as SUBSETS
-from experiments.dti import BIAS_CORRECTION
+from experiments.dti import CHANGED, changed_of
 from experiments.harness import (
     RESULTS,
     SOURCE,
@@ -88,11 +88,11 @@ def data_of(name, seed, limit=None):
     return images, data.labels
 
 
-NAMES = ("set", "method", "register", "seed", "draw", "limit", "bias_correction")
-"""What tells runs apart; the last one is None but for DTI clustering."""
+NAMES = ("set", "method", "register", "seed", "draw", "limit", *CHANGED)
+"""What tells runs apart; the last two are None where a method has no such setting."""
 
 
-def row_of(args, name, method, register, seed, draw, _, bias_correction):
+def row_of(args, name, method, register, seed, draw, *_):
     """One run, as a line of the results."""
     limit = LIMITS.get(method)
     limit = args.limit if limit is None else min(limit, args.limit or limit)
@@ -103,8 +103,8 @@ def row_of(args, name, method, register, seed, draw, _, bias_correction):
         images, labels = data.images, data.labels
     count = args.k or len(np.unique(labels))
     settings = {"num_clusters": count, "register": register, **SETTINGS.get(method, {})}
-    if bias_correction is not None:
-        settings["bias_correction"] = bias_correction
+    if method in SETTINGS:
+        settings |= changed_of(args, method)
     start = time.perf_counter()
     result = MODELS[method].from_settings(settings).fit(images, key=jax.random.key(seed))
     figures = {"loss": result.loss, **scores(labels, result.assignments), **result.outcome.figures}
@@ -129,7 +129,7 @@ def table(rows):
     result = {}
     for row in rows:
         place = f"{row['set']} | {row['method']} | {row['register']}"
-        for name in ("draw", "limit", "bias_correction"):
+        for name in ("draw", "limit", *CHANGED):
             if row.get(name) is not None:
                 place += f" | {name} {row[name]}"
         result.setdefault(place, []).append(row)
@@ -158,7 +158,7 @@ def main():
         sets={"nargs": "+", "default": list(SETS), "choices": SETS, "metavar": "SET"},
         methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
         registers={"nargs": "+", "default": ["none", "auto"], "choices": ["none", "auto"]},
-        **BIAS_CORRECTION,
+        **CHANGED,
         **SOURCE,
         **RESULTS,
         table={"action": "store_true", "help": "only print the means of the results"},
@@ -171,7 +171,7 @@ def main():
     asked = [
         (
             *(name, method, register, seed, args.draw, limit),
-            args.bias_correction if method in SETTINGS else None,
+            *map((changed_of(args, method) if method in SETTINGS else {}).get, CHANGED),
         )
         for method in args.methods
         for name in (args.sets if args.source is None else [source_named(args)])

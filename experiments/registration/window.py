@@ -14,7 +14,7 @@ import numpy as np
 
 from diffclust.data import Dataset, load
 from diffclust.models import DTIKMeans
-from experiments.dti import BIAS_CORRECTION, run, summary
+from experiments.dti import CHANGED, run, summary
 from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.registration.development import cluttered
 
@@ -51,7 +51,7 @@ def main():
         sets={"nargs": "+", "default": list(SETS), "choices": list(SETS)},
         windows={"nargs": "+", "default": ["none", "0.25"], "help": "fractions of the side"},
         steps={"type": int, "nargs": 3, "default": STEPS, "help": "of each phase"},
-        **BIAS_CORRECTION,
+        bias_correction=CHANGED["bias_correction"],
         **RESULTS,
     )
     if args.quick:

@@ -88,6 +88,8 @@ def test_epochs_are_the_authors_steps(model: Any) -> None:
     if model is DTIGaussianMixture:
         assert made.objective().followed is None
         assert made.energy().spatial_variances
+        assert (made.objective().initial_variance, made.min_deviation) == (0.25, 0.25)
+        assert model(10).objective().initial_variance < made.objective().initial_variance
 
 
 def test_settings_beside_the_papers_are_given_by_their_names() -> None:
