@@ -160,7 +160,7 @@ def test_without_missing_values_nothing_changes() -> None:
     weight = jax.jit(careful.pixel_weight)(params, series)
     np.testing.assert_allclose(weight, 1.0, atol=1e-6)
     with pytest.raises(ValueError, match="missing values"):
-        TransformedDistance(TimeWarp(4), missing=True, mask="8x8:")
+        TransformedDistance(TimeWarp(4), missing=True, mask=np.eye(8))
     with pytest.raises(ValueError, match="need a transform with params"):
         TransformedDistance(Identity(), missing=True)
 
