@@ -112,12 +112,12 @@ def floating(array: Any, name: str) -> None:
         name: The argument's name in messages.
 
     Raises:
-        ValueError: If it does not hold floating numbers.
+        ValueError: If they are not floating numbers.
     """
-    if not jnp.issubdtype(array.dtype, jnp.floating):
+    if not jnp.issubdtype(array.dtype, jnp.inexact):
         scaled = is_of_bytes(array.dtype)
         remedy = f"divide it by {np.iinfo(array.dtype).max}" if scaled else "use astype(float)"
-        raise ValueError(f"{name} must hold floating numbers, not {array.dtype}; {remedy}")
+        raise ValueError(f"{name} must be floating numbers, not {array.dtype}; {remedy}")
 
 
 def _holds_numbers(array: np.ndarray) -> bool:

@@ -80,7 +80,7 @@ too.
 """
 
 
-INITIAL_VARIANCE = 0.01
+INITIAL_VARIANCE = MODELS["dti-gmm"](1).initial_variance
 """The default of DTI mixtures."""
 
 CHANGED: dict[str, dict[str, Any]] = {

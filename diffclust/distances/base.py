@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from diffclust._validation import floating
 from diffclust.types import Scalar
 
 
@@ -38,11 +39,7 @@ def check_floating(*arrays: Array) -> None:
         ValueError: If one does not hold floating-point numbers.
     """
     for array in arrays:
-        if not jnp.issubdtype(array.dtype, jnp.inexact):
-            raise ValueError(
-                f"samples must be floating numbers, not {array.dtype}; divide images of 8 bits by "
-                "255"
-            )
+        floating(array, "samples")
 
 
 def check_same_shape(sample: tuple[int, ...], prototype: tuple[int, ...]) -> None:
