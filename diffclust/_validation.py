@@ -115,8 +115,10 @@ def floating(array: Any, name: str) -> None:
         ValueError: If they are not floating numbers.
     """
     if not jnp.issubdtype(array.dtype, jnp.inexact):
-        scaled = is_of_bytes(array.dtype)
-        remedy = f"divide it by {np.iinfo(array.dtype).max}" if scaled else "use astype(float)"
+        remedy = "use astype(float)"
+        if is_of_bytes(array.dtype):
+            kind = np.iinfo(array.dtype)
+            remedy = f"divide images of {kind.bits} bits by {kind.max}"
         raise ValueError(f"{name} must be floating numbers, not {array.dtype}; {remedy}")
 
 

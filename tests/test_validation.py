@@ -104,7 +104,7 @@ def test_whole_numbers_are_refused_where_fractions_are_computed() -> None:
     for dtype in (np.float16, np.float64, jax.numpy.bfloat16):
         _validation.floating(jax.ShapeDtypeStruct((2, 2, 1), dtype), "image")
     for dtype, message in (
-        (np.uint8, "image must be floating numbers, not uint8; divide it by 255"),
+        (np.uint8, "image must be floating numbers, not uint8; divide images of 8 bits by 255"),
         (np.int32, r"image must be floating numbers, not int32; use astype\(float\)"),
     ):
         with pytest.raises(ValueError, match=message):
