@@ -44,8 +44,12 @@ _PLAIN_MESSAGES = {
     r"Expected one of \(.*?\)": _choices,
     r"or misplaced options: Arguments are applied .*? can matter ": "options: ",
     r" \(applied to diffclust [a-z]+\)": "",
+    r"Expected 1 values": "Expected 1 value",
 }
 """Patterns in messages of the parser, and their replacements."""
+
+_SOURCE_ENDS = {"fit": 1, "sweep": 1, "align": 1, "predict": 2}
+"""How many words stand by themselves in each command that ends with its source."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -146,7 +150,7 @@ def _explain(error: Exception) -> str | None:
         # Of a copy the second one is what could not be written.
         name = error.filename if error.filename2 is None else error.filename2
         where = "" if name is None else f": {str(name)!r}"
-        return f"{error.strerror or error}{where}"
+        return "; ".join([f"{error.strerror or error}{where}", *getattr(error, "__notes__", ())])
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return "there is not enough memory; try a smaller --chunk-size, --limit, --size or --canvas"
     if isinstance(error, ValueError | FitError):
@@ -168,14 +172,14 @@ def _parse(arguments: list[str]) -> Options:
             raise ValueError(f"None is no value of {option}; leave it out for its default")
     name = arguments[0] if arguments else ""
     kinds, method = dict(COMMANDS), None
+    # What stands by itself, not behind an option.
+    words = [
+        word
+        for before, word in itertools.pairwise(arguments)
+        if not word.startswith("-")
+        and (not before.startswith("-") or _stands_alone(before.replace("_", "-"), flags))
+    ]
     if name in ("fit", "sweep", "align"):
-        # What stands by itself, not behind an option.
-        words = [
-            word
-            for before, word in itertools.pairwise(arguments)
-            if not word.startswith("-")
-            and (not before.startswith("-") or _stands_alone(before.replace("_", "-"), flags))
-        ]
         source = [] if name == "align" else words[:1]
         method = _method_in(arguments, source, kinds[name].method)
         if method is not None:
@@ -198,6 +202,7 @@ def _parse(arguments: list[str]) -> Options:
         if exit_.code in (0, None):
             raise
         command = f" {name}" if name in COMMANDS else ""
+        more = words[_SOURCE_ENDS.get(name, len(words)) :]
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         for form, words in _PLAIN_MESSAGES.items():
             message = re.sub(form, words, message)
@@ -206,6 +211,10 @@ def _parse(arguments: list[str]) -> Options:
             message = re.sub(
                 rf"; Perhaps you meant: (.*, )?{re.escape(given)}(?![\w-]).*", "", message
             )
+        if more and message.startswith(f"Unrecognized options: {more[0]}"):
+            # Such as of photos/*.png, which the shell spells out.
+            message = f"SOURCE is one folder, file or name, and {more[0]!r} is another one; give "
+            message += "the folder that holds all"
         raise ValueError(f"{message}; see diffclust{command} --help") from None
     if method is not None:
         settings = cli_options.settings_from(method, options.settings)

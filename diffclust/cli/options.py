@@ -291,7 +291,9 @@ class Compare:
         overwrite: Replace that file.
     """
 
-    runs: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN RUN ...")]
+    runs: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="RUN RUN ...", help_behavior_hint="(required)")
+    ]
     out: File = None
     overwrite: Flag = False
 

@@ -586,6 +586,11 @@ class SavedStates:
             if self._has_states():
                 interrupt.args = (GO_ON,)
             raise
+        except OSError as error:
+            # Such as of a full disk, when all is computed.
+            if self._has_states():
+                error.add_note(GO_ON)
+            raise
         finally:
             if not self._has_states():
                 self._remove_states()

@@ -100,7 +100,10 @@ def check_shape(array: np.ndarray, name: str) -> None:
     if array.ndim == 2:
         side = round(shape[1] ** 0.5)
         like = f"{side}, {side}" if side * side == shape[1] else "height, width"
-        fault = f"; reshape flat rows with reshape(-1, {like}), or a single image with image[None]"
+        fault = (
+            f"; reshape flat rows with reshape(-1, {like}), or a single image with image[None]; "
+            "series are read from an .npz file with the key 'series'"
+        )
     elif array.ndim not in (3, 4):
         fault = "; reshape it"
     elif 0 in shape:

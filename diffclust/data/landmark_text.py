@@ -157,7 +157,7 @@ def _header(cells: list[str], path: Path, *, is_wide: bool) -> list[str]:
     if not is_wide and not set(needed) <= set(header):
         has_numbers = any(cell[:1].isdecimal() or cell[:1] in ("+", "-", ".") for cell in cells)
         mend = (
-            "put it above the rows"
+            "put it above the rows, or x1, y1, x2, y2 and so on if each row is a shape"
             if has_numbers
             else "name them so, in one row a landmark, or name the columns x1, y1, x2, y2 and so "
             "on, in one row a shape; a table of series has no header"

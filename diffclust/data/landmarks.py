@@ -104,10 +104,11 @@ def _labels(
 ) -> Sequence[str] | np.ndarray | None:
     """Reads one label for each shape, integers or strings, or None."""
     if isinstance(labels, str) and labels not in stored.columns:
-        held = some(map(repr, stored.columns)) or "none"
+        held = some(map(repr, stored.columns))
+        others = f"its columns are {held}; name one of them" if held else "it has no such columns"
         raise DataError(
             f"{str(path)!r} has no column {labels!r} with one label for each of the {n} shapes: "
-            f"its columns are {held}; name one of them."
+            f"{others}."
         )
     if labels is None:
         labels = next((key for key in LABEL_KEYS if key in stored.columns), None)

@@ -63,8 +63,14 @@ def load_series(
         DataError: If the file is missing, damaged or of another kind, or holds no series.
     """
     path = Path(path)
-    if path.suffix.lower() not in _READERS or not path.is_file():
-        raise DataError(f"{str(path)!r} is no file of {', '.join(_READERS)}; give one of series")
+    known = ", ".join(_READERS)
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{str(path)!r} {what}; give the path of a file of series ({known}).")
+    if path.suffix.lower() not in _READERS:
+        raise DataError(
+            f"{str(path)!r} is of no kind that series are read from; give a file of {known}."
+        )
     try:
         values, own = _READERS[path.suffix.lower()](path)
     except DataError:

@@ -138,7 +138,10 @@ def _load_file(source: str, options: LoadOptions) -> Dataset:
     elif suffix in audio.FORMATS or suffix in audio.OTHER_SUFFIXES:
         what = "is a single recording, and clustering needs many"
     else:
-        what = "is not a folder, .npy, .npz or IDX file"
+        what = (
+            "is not a folder, .npy, .npz or IDX file, nor one of landmarks (.npz, .csv, .tps) or "
+            "series (.npz, .csv, .ts)"
+        )
     raise DataError(f"source {source!r} {what}; give {_known_sources()}.")
 
 

@@ -230,10 +230,14 @@ class AbstractScatteringModel(AbstractStagedModel, AbstractImageModel):
         """
         images, total, most_removed = data.samples, data.num_samples, self.most_removed
         if total < most_removed + 2:
+            have = (
+                "one image has no principal directions"
+                if total == 1
+                else f"{total} images have no more than {total - 1} principal directions, of which "
+                f"{most_removed} would be removed"
+            )
             raise ValueError(
-                f"{total} images have no more than {total - 1} principal directions, of which "
-                f"{most_removed} would be removed; give at least {most_removed + 2} images, "
-                "or take a method with prototypes"
+                f"{have}; give at least {most_removed + 2} images, or take a method with prototypes"
             )
         scattering, feature_map = self._on_canvas(*images.shape[1:3])
         count = scattering.num_features(images.shape[3])

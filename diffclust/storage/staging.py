@@ -1,6 +1,7 @@
 """Writes folders and files that are complete or absent, and replaces nothing unasked."""
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -152,7 +153,8 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
     """
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     make = functools.partial(folder.mkdir, parents=True)
-    with _cleanup(target, make, functools.partial(shutil.rmtree, folder, ignore_errors=True)):
+    remove = functools.partial(shutil.rmtree, folder, ignore_errors=True)
+    with _cleanup(target, folder, make, remove):
         yield folder
         try:
             with signals_deferred():
@@ -163,7 +165,9 @@ def staged(target: Path, *, replace: bool) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _cleanup(target: Path, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
+def _cleanup(
+    target: Path, written: Path, make: Callable[[], None], remove: Callable[[], None]
+) -> Iterator[None]:
     """Makes folders for a target; if the block raises, removes them and what was written."""
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
@@ -173,7 +177,9 @@ def _cleanup(target: Path, make: Callable[[], None], remove: Callable[[], None])
             error.filename = str(target)  # that of a staged folder says nothing to the reader
             raise
         yield
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError):
+            _name_target(error, written, target)
         remove()
         for parent in missing:
             with contextlib.suppress(OSError):
@@ -205,14 +211,18 @@ def staged_file(path: str | Path, *, overwrite: bool) -> Iterator[Path]:
         raise ValueError(f"{str(path)!r} exists; give another path, or replace it with --overwrite")
     written = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
     make = functools.partial(target.parent.mkdir, parents=True, exist_ok=True)
-    with _cleanup(target, make, functools.partial(written.unlink, missing_ok=True)):
-        try:
-            yield written
-        except OSError as error:
-            if error.filename in (written, str(written)):
-                error.filename = str(target)  # the reader knows no other
-            raise
+    with _cleanup(target, written, make, functools.partial(written.unlink, missing_ok=True)):
+        yield written
         written.replace(target)
+
+
+def _name_target(error: OSError, written: Path, target: Path) -> None:
+    """Names the target in an error of writing, as the reader knows no other."""
+    # Of a copy the second one is what could not be written; a full disk tells of none.
+    name = error.filename if error.filename2 is None else error.filename2
+    is_full = name is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    if is_full or (isinstance(name, str | Path) and Path(name).is_relative_to(written)):
+        error.filename, error.filename2 = str(target), None
 
 
 def _move_into_place(folder: Path, target: Path, replace: bool) -> None:

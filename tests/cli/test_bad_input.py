@@ -132,6 +132,10 @@ def test_settings(capsys: pytest.CaptureFixture[str], options: list[str], messag
         (["demo", "--seed", "-5"], "--seed must be between"),
         (["fit", "--method", "magic", "--help"], "no method 'magic'; choose one of kmeans, "),
         (["export", "run", "--out", "a.csv"], "registration,prototypes,"),
+        (["fit", "a.png", "-k", "2", "b.png"], "and 'b.png' is another one; give the folder that"),
+        (["predict", "run", "a", "b", "--out", "new"], "'b' is another one; give the folder that"),
+        (["fit", "a", "--sizes", "8", "b", "-k", "2"], "Unrecognized options: --sizes, 8, b;"),
+        (["fit", "a", "--size", "-k", "2"], "'--size'. Expected 1 value; see"),
     ],
     ids=str,
 )

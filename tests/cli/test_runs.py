@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import diffclust
 from diffclust.analysis import elbow
+from diffclust.cli import commands
 from diffclust.cli.choice import Fitter, Trial, fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
@@ -445,6 +447,28 @@ def test_a_set_that_is_drawn_from_another_takes_the_weights_of_that(tmp_path: Pa
         options = Fit("mnist-1k", 2, weights=weights, limit=limit)
         given = sample_arguments(options, dataset)
         assert given["sample_weight"].tolist() == [3.0, 40.0]
+
+
+def test_a_fit_whose_results_fill_the_disk_goes_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = ("fit", "images.npz", "-k", "2", *QUICK, "--checkpoint-every", "0", "--out", "runs/full")
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "write_run", full)
+        status, _, err = run(*fit)
+    where = repr(str(Path("runs/full").absolute()))
+    assert err.endswith(
+        f"No space left on device: {where}; go on with the same command and --resume\n"
+    )
+    assert (status, entries("runs")) == (2, ["full.partial"])
+    status, _, err = run(*fit, "--resume")
+    assert status == 0
+    assert "going on from snapshot" in err
+    assert entries("runs") == ["full"]
 
 
 def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

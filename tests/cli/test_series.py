@@ -130,7 +130,7 @@ def test_tables_of_unequal_lengths(run: Run) -> None:
             ["--method", "kmeans"],
             "holds series, not images; series-kmeans clusters them",
         ),
-        ("gone.npz", [], "'gone.npz' is no file of .npz, .csv, .ts"),
+        ("gone.npz", [], "'gone.npz' does not exist; give the path of a file of series"),
         ("images.npz", [], "has no key 'series'"),
         ("short.csv", [], "holds fewer than two values at index 1"),
         ("table.csv", [], "'table.csv' begins with a header ('shape', "),

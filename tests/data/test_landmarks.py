@@ -210,7 +210,7 @@ ROWS = "a,1,0,0\na,2,1,0\na,3,0,1\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (ROWS, r"must begin with a header .* got 'a', '1', '0', '0'; put it"),
+        (ROWS, r"must begin with a header .* got 'a', '1', '0', '0'; put it .* or x1, y1"),
         ("id,x,y\na,0,0\n", r"must begin with a header .* got 'id', 'x', 'y'; name them so"),
         ("id,x1,y1,x2\na,0,0,1\n", r"header of .* has 'x2' and no y of landmark '2'; give every"),
         ("id,a_x,a_y,X1,y1\na,0,0,1,1\n", r"at least 3 landmarks in at least 2 dimensions"),
@@ -390,6 +390,9 @@ def test_bad_npz_is_refused(tmp_path):
     np.savez(tmp_path / "good.npz", landmarks=points, site=np.array(["a", "", "b", "c", "d"]))
     with pytest.raises(DataError, match=r"no column 'age' .* its columns are 'site'; name one"):
         load_landmarks(tmp_path / "good.npz", labels="age")
+    np.savez(tmp_path / "bare.npz", landmarks=points)
+    with pytest.raises(DataError, match=r"no column 'age' .*: it has no such columns\."):
+        load_landmarks(tmp_path / "bare.npz", labels="age")
     with pytest.raises(DataError, match=r"column 'site' .* is empty for shape 1"):
         load_landmarks(tmp_path / "good.npz", labels="site")
     with pytest.raises(DataError, match=r"labels must hold one label for each of the 5 shapes"):

@@ -106,8 +106,13 @@ def test_what_is_no_series_is_refused(values: object, message: str) -> None:
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is no file of"):
-        load_series(tmp_path / "a.mat")
+    with pytest.raises(DataError, match=r"a.csv' does not exist; give .* \(.npz, .csv, .ts\)"):
+        load_series(tmp_path / "a.csv")
+    with pytest.raises(DataError, match=r"is a folder; give the path of a file of series"):
+        load_series(tmp_path)
+    (tmp_path / "a.tsv").write_text("1\t2\n")
+    with pytest.raises(DataError, match=r"a.tsv' is of no kind .*; give a file of .npz, .csv"):
+        load_series(tmp_path / "a.tsv")
     np.savez(tmp_path / "a.npz", other=SERIES)
     with pytest.raises(DataError, match="no key 'series'"):
         load_series(tmp_path / "a.npz")

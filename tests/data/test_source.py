@@ -147,7 +147,7 @@ def test_what_is_no_source(tmp_path):
     with pytest.raises(DataError, match=r"is a single image"):
         load(tmp_path / "a.png")
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(DataError, match=r"notes.txt' is not a folder, .npy, .npz or IDX file"):
+    with pytest.raises(DataError, match=r"notes.txt' is not a folder, .* or series \(.npz, .csv,"):
         load(tmp_path / "notes.txt")
     with pytest.raises(DataError, match=r"'.*missing.npz' is no file"):
         load(tmp_path / "missing.npz")

@@ -358,6 +358,8 @@ def test_too_few_images_are_refused(images: np.ndarray) -> None:
         "give at least 6 images",
     ):
         ProjectedScatteringSpectralClustering(2, num_removed=(1, 4)).fit(images[:5], key=KEY)
+    with pytest.raises(ValueError, match="one image has no .* directions; give at least 2 images"):
+        ProjectedScatteringSpectralClustering(1, num_removed=(0,)).fit(images[:1], key=KEY)
     check_cut(fitted(images[:6], num_removed=(4,)), images[:6])
 
 
