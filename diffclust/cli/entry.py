@@ -43,13 +43,18 @@ _PLAIN_MESSAGES = {
     r"could not convert string to float: ('.*?')": r"\1 is no number",
     r"Expected one of \(.*?\)": _choices,
     r"or misplaced options: Arguments are applied .*? can matter ": "options: ",
-    r" \(applied to diffclust [a-z]+\)": "",
+    r" \(applied to diffclust( [a-z]+)?\)": "",
     r"Expected 1 values": "Expected 1 value",
 }
 """Patterns in messages of the parser, and their replacements."""
 
 _SOURCE_ENDS = {"fit": 1, "sweep": 1, "align": 1, "predict": 2}
 """How many words stand by themselves in each command that ends with its source."""
+
+_DESCRIPTION = (
+    "Cluster images, shapes or series that look different only because they were transformed. "
+    "--version prints the version."
+)
 
 
 class Terminated(KeyboardInterrupt):
@@ -188,16 +193,15 @@ def _parse(arguments: list[str]) -> Options:
     printed = io.StringIO()
     try:
         with contextlib.redirect_stderr(printed):
-            options = tyro.extras.subcommand_cli_from_dict(
-                kinds,
-                prog="diffclust",
-                description=(
-                    "Cluster images, shapes or series that look different only because they were "
-                    "transformed. --version prints the version."
-                ),
-                args=arguments,
-                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-            )
+            config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+            if name in COMMANDS:
+                # By itself, it is not given the options of others where one is misspelt.
+                prog, own = f"diffclust {name}", arguments[1:]
+                options = tyro.cli(kinds[name], prog=prog, args=own, config=config)
+            else:
+                options = tyro.extras.subcommand_cli_from_dict(
+                    kinds, prog="diffclust", description=_DESCRIPTION, args=arguments, config=config
+                )
     except SystemExit as exit_:
         if exit_.code in (0, None):
             raise
@@ -206,11 +210,6 @@ def _parse(arguments: list[str]) -> Options:
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
         for form, words in _PLAIN_MESSAGES.items():
             message = re.sub(form, words, message)
-        for given in (word for word in arguments if word.startswith("--")):
-            # Another command's, which is proposed for itself.
-            message = re.sub(
-                rf"; Perhaps you meant: (.*, )?{re.escape(given)}(?![\w-]).*", "", message
-            )
         if more and message.startswith(f"Unrecognized options: {more[0]}"):
             # Such as of photos/*.png, which the shell spells out.
             message = f"SOURCE is one folder, file or name, and {more[0]!r} is another one; give "

@@ -135,6 +135,10 @@ def test_settings(capsys: pytest.CaptureFixture[str], options: list[str], messag
         (["fit", "a.png", "-k", "2", "b.png"], "and 'b.png' is another one; give the folder that"),
         (["predict", "run", "a", "b", "--out", "new"], "'b' is another one; give the folder that"),
         (["fit", "a", "--sizes", "8", "b", "-k", "2"], "Unrecognized options: --sizes, 8, b;"),
+        # Only the command's own options are proposed; sweep has --grids.
+        (["fit", "a", "-k", "2", "--grid", "3"], "error: Unrecognized options: --grid, 3; see"),
+        (["fit", "a", "-k", "2", "--sizes", "3"], "; Perhaps you meant: --size; see diffclust fit"),
+        (["--out", "x", "fit", "a", "-k", "2"], "error: Unrecognized options: --out, x; "),
         (["fit", "a", "--size", "-k", "2"], "'--size'. Expected 1 value; see"),
     ],
     ids=str,
