@@ -208,8 +208,8 @@ def _parse(arguments: list[str]) -> Options:
         command = f" {name}" if name in COMMANDS else ""
         more = words[_SOURCE_ENDS.get(name, len(words)) :]
         message = re.sub("^Error parsing", "cannot parse", condense(printed.getvalue()))
-        for form, words in _PLAIN_MESSAGES.items():
-            message = re.sub(form, words, message)
+        for form, plain in _PLAIN_MESSAGES.items():
+            message = re.sub(form, plain, message)
         if more and message.startswith(f"Unrecognized options: {more[0]}"):
             # Such as of photos/*.png, which the shell spells out.
             message = f"SOURCE is one folder, file or name, and {more[0]!r} is another one; give "
