@@ -17,6 +17,7 @@ from diffclust.alignment.base import (
     check_samples,
     most_promising,
     or_incumbent,
+    ranked,
 )
 from diffclust.alignment.descent import DEFAULT_STAGES, Descent, Stage
 from diffclust.alignment.grid_search import GridSearch
@@ -63,4 +64,5 @@ __all__ = [
     "constant",
     "most_promising",
     "or_incumbent",
+    "ranked",
 ]

@@ -122,6 +122,51 @@ def or_incumbent(
     return best
 
 
+def ranked(
+    energy: AbstractPairEnergy,
+    sample: PyTree,
+    clusters: Clusters,
+    params: Float[Array, "clusters params"],
+    start: Alignment,
+    *,
+    count: int | None = None,
+) -> Alignment:
+    """Makes an alignment of params that were found for every cluster.
+
+    Where the identity or the incumbent is better than what was found, it is taken instead.
+
+    Args:
+        energy: The energy to minimise.
+        sample: One sample.
+        clusters: All clusters.
+        params: Params for each cluster.
+        start: The incumbent, as given to `align`.
+        count: How many clusters the alignment holds; None for all.
+
+    Returns:
+        The best clusters, ordered by energy; the incumbent's first is among them.
+
+    Raises:
+        ValueError: If params have another shape.
+    """
+    if params.shape != (wanted := (len(clusters), energy.num_params)):
+        raise ValueError(f"params for every cluster must be of shape {wanted}, not {params.shape}")
+    bound, unaligned = energy.bind(sample), energy.unaligned(sample, clusters)
+    value = jax.vmap(bound, in_axes=(0, None, 0))(params, sample, clusters)
+    params = jnp.where((unaligned < value)[:, None], 0.0, params)
+    value = jnp.minimum(unaligned, value)
+    for place in range(start.cluster.shape[0]):
+        cluster, warm = jnp.maximum(start.cluster[place], 0), start.params[place]
+        energy_there = bound(warm, sample, clusters.take(cluster))
+        better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
+        params = params.at[cluster].set(jnp.where(better, warm, params[cluster]))
+        value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
+    index = jnp.arange(len(clusters), dtype=jnp.int32)
+    index = index[most_promising(index, value, start, len(clusters) if count is None else count)]
+    index = index[jnp.argsort(value[index])]
+    return Alignment(index, params[index], value[index])
+
+
 def check_samples(energy: AbstractPairEnergy, samples: PyTree, clusters: Clusters) -> None:
     """Refuses samples whose shapes differ from those that the prototypes stand for.
 
@@ -154,7 +199,6 @@ class AbstractAligner(eqx.Module):
     ignores_start: ClassVar[bool] = False
     is_learned: ClassVar[bool] = False
 
-    @abc.abstractmethod
     def num_candidates(self, num_clusters: int) -> int:
         """The number of clusters that an alignment holds.
 
@@ -162,10 +206,10 @@ class AbstractAligner(eqx.Module):
             num_clusters: Number of clusters there are.
 
         Returns:
-            Length of `Alignment.cluster`.
+            Length of `Alignment.cluster`; by default all clusters.
         """
+        return num_clusters
 
-    @abc.abstractmethod
     def working_copies(self, num_clusters: int) -> int:
         """The number of arrays of a sample's size that are in memory while it is aligned.
 
@@ -173,8 +217,9 @@ class AbstractAligner(eqx.Module):
             num_clusters: Number of clusters there are.
 
         Returns:
-            An integer, which determines chunk sizes.
+            An integer, which determines chunk sizes; by default one for each cluster.
         """
+        return num_clusters
 
     def prepare(self, energy: AbstractPairEnergy, clusters: Clusters, shared: PyTree) -> PyTree:
         """Computes what depends only on the clusters, once for all samples.

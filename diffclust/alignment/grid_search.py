@@ -11,7 +11,7 @@ from diffclust.alignment.base import (
     AbstractWithCandidates,
     Alignment,
     check_candidates,
-    most_promising,
+    ranked,
 )
 from diffclust.energies import AbstractPairEnergy, TransformedDistance
 from diffclust.prototypes import Clusters
@@ -64,7 +64,7 @@ class GridSearch(AbstractWithCandidates):
         start: Alignment,
         prepared: PyTree,
     ) -> Alignment:
-        grid, bound = self.grid.astype(start.params.dtype), energy.bind(sample)
+        grid = self.grid.astype(start.params.dtype)
         energies, width, embed = None, energy.num_params, None
         if (part := self.part) is not None:
             transform = getattr(energy, "transform", None)
@@ -79,22 +79,8 @@ class GridSearch(AbstractWithCandidates):
         if self.fourier and isinstance(energy, TransformedDistance):
             energies = energy.correlated(grid, sample, clusters, part)
         if energies is None:
-            everywhere = jax.vmap(bound, in_axes=(None, None, 0))
+            everywhere = jax.vmap(energy.bind(sample), in_axes=(None, None, 0))
             energies = jax.lax.map(lambda params: everywhere(params, sample, clusters), grid)
-            value, params = jnp.min(energies, axis=0), grid[jnp.argmin(energies, axis=0)]
-        else:
-            params = grid[jnp.argmin(energies, axis=0)]
-            value = jax.vmap(bound, in_axes=(0, None, 0))(params, sample, clusters)
-        unaligned = energy.unaligned(sample, clusters)
-        params = jnp.where((unaligned < value)[:, None], 0.0, params)
-        value = jnp.minimum(unaligned, value)
-        for place in range(start.cluster.shape[0]):
-            cluster, warm = jnp.maximum(start.cluster[place], 0), start.params[place]
-            energy_there = bound(warm, sample, clusters.take(cluster))
-            better = (start.cluster[place] >= 0) & (energy_there < value[cluster])
-            params = params.at[cluster].set(jnp.where(better, warm, params[cluster]))
-            value = value.at[cluster].set(jnp.where(better, energy_there, value[cluster]))
-        index = jnp.arange(len(clusters), dtype=jnp.int32)
-        index = index[most_promising(index, value, start, self.num_candidates(len(clusters)))]
-        index = index[jnp.argsort(value[index])]
-        return Alignment(index, params[index], value[index])
+        params = grid[jnp.argmin(energies, axis=0)]
+        count = self.num_candidates(len(clusters))
+        return ranked(energy, sample, clusters, params, start, count=count)

@@ -24,7 +24,7 @@ from diffclust.prototypes import (
     Clusters,
     GaussianImages,
     MeanImages,
-    MeanSeries,
+    UnitNormSeries,
     exemplar_of,
 )
 from diffclust.sampling import gaussian_window, low_pass, pixel_grid
@@ -139,7 +139,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     def family(self) -> AbstractPrototypeFamily | None:
         """The distance's family; means for the squared Euclidean distance."""
         if type(self.distance) is SquaredEuclidean:
-            return MeanSeries() if self.missing else MeanImages()
+            return UnitNormSeries() if self.missing else MeanImages()
         return self.distance.family
 
     def bind(self, sample: Sample, *, scale: float = 1.0) -> BoundEnergy:

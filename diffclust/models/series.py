@@ -18,7 +18,7 @@ from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.models.settings import values_of
 from diffclust.parallel import Data
 from diffclust.parallel.mesh import map_in_chunks
-from diffclust.prototypes import AbstractPrototypeFamily, MeanSeries
+from diffclust.prototypes import AbstractPrototypeFamily, UnitNormSeries
 from diffclust.solvers import Lloyd, Outcome
 from diffclust.transforms import TimeWarp, params_grid
 
@@ -84,7 +84,7 @@ class SeriesKMeans(SeriesSettings, AbstractLloydModel):
 
     def family(self) -> AbstractPrototypeFamily:
         """Means of series of unit norm."""
-        return MeanSeries()
+        return UnitNormSeries()
 
     def penalty(self) -> tuple[float, ...]:
         return (self.warp_penalty,)

@@ -15,7 +15,7 @@ from diffclust.prototypes.base import (
     exemplar_of,
     weighted_sums,
 )
-from diffclust.prototypes.images import MeanImages, MeanSeries, Sums, UnitNormImages
+from diffclust.prototypes.images import MeanImages, Sums, UnitNormImages, UnitNormSeries
 from diffclust.prototypes.shapes import (
     FrechetShapes,
     FrechetSums,
@@ -35,11 +35,11 @@ __all__ = [
     "LandmarkSums",
     "Learned",
     "MeanImages",
-    "MeanSeries",
     "MeanShapes",
     "Membership",
     "Sums",
     "UnitNormImages",
+    "UnitNormSeries",
     "exemplar_of",
     "gaussians",
     "weighted_sums",

@@ -1,7 +1,7 @@
 """The learned state of the clusters, and the interface of prototype families."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -122,14 +122,14 @@ class AbstractPrototypeFamily(eqx.Module):
 
     Attributes:
         is_additive: Whether a sample's contribution to the sums of a cluster does not depend on the
-            cluster's prototype.
+            cluster's prototype. This saves work and memory, so say so where it holds.
         descends: Whether new prototypes are meant to lower the loss. A run stops if the loss rises
             nevertheless; `diffclust.testing.check_family` checks whether a family descends for an
             energy.
     """
 
-    is_additive: eqx.AbstractClassVar[bool]
-    descends: eqx.AbstractClassVar[bool]
+    is_additive: ClassVar[bool] = False
+    descends: ClassVar[bool] = True
 
     @property
     def initial_family(self) -> "AbstractPrototypeFamily":

@@ -1,4 +1,4 @@
-"""Prototypes that are means of aligned images, or of other arrays whose last axis is channels."""
+"""Prototypes that are means of aligned samples: images, other arrays, trees of arrays."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -21,8 +21,8 @@ class Sums(eqx.Module):
         count: Σ of the sample weights.
     """
 
-    image: Float[Array, "clusters *size channels"]
-    weight: Float[Array, "clusters *size 1"]
+    image: Float[Array, "clusters *shape"]
+    weight: Float[Array, "clusters *weights"]
     count: Float[Array, " clusters"]
 
 
@@ -34,37 +34,46 @@ class AbstractSummedImages(AbstractPrototypeFamily):
     """Prototypes that depend only on the sums of the aligned samples."""
 
     is_additive: ClassVar[bool] = True
-    descends: ClassVar[bool] = True
 
-    def init(self, sample: Array) -> Array:
+    def init(self, sample: PyTree) -> PyTree:
         """The sample, with NaN replaced by zero."""
-        return jnp.where(jnp.isnan(sample), 0.0, sample)
+        return jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), 0.0, leaf), sample)
 
     def statistics(
         self,
-        aligned: Float[Array, "n *size channels"],
+        aligned: PyTree,
         pixel_weight: Array | None,
         membership: Membership,
         prototypes: PyTree = None,
-    ) -> Sums:
-        count = jnp.sum(membership, axis=0)
-        if pixel_weight is None:
-            shape = (*membership.shape[1:], *aligned.shape[1:-1], 1)
-            weight = jnp.broadcast_to(column(count, aligned.ndim), shape)
-            return Sums(weighted_sums(aligned, membership), weight, count)
-        sums = weighted_sums(aligned * pixel_weight, membership)
-        return Sums(sums, weighted_sums(pixel_weight, membership), count)
+    ) -> PyTree:
+        """`Sums` of every array of a sample."""
+        return jax.tree.map(lambda leaf: _sums(leaf, pixel_weight, membership), aligned)
 
-    def update(self, statistics: Sums, previous: Array) -> Array:
+    def update(self, statistics: PyTree, previous: PyTree) -> PyTree:
         """By default the means."""
-        weight = statistics.weight
-        # If all weights are zero, the gradient is zero and not NaN.
-        mean = statistics.image / jnp.where(weight > 0, weight, 1.0)
-        return _keep_empty(mean, previous, statistics.count)
+        return jax.tree.map(_mean, statistics, previous, is_leaf=lambda each: type(each) is Sums)
+
+
+def _sums(
+    aligned: Float[Array, "n ..."], pixel_weight: Array | None, membership: Membership
+) -> Sums:
+    count = jnp.sum(membership, axis=0)
+    if pixel_weight is None:
+        shape = (*count.shape, *aligned.shape[1:-1], *[1] * (aligned.ndim > 1))
+        weight = jnp.broadcast_to(column(count, aligned.ndim), shape)
+        return Sums(weighted_sums(aligned, membership), weight, count)
+    sums = weighted_sums(aligned * pixel_weight, membership)
+    return Sums(sums, weighted_sums(pixel_weight, membership), count)
+
+
+def _mean(sums: Sums, previous: Array) -> Array:
+    # If all weights are zero, the gradient is zero and not NaN.
+    mean = sums.image / jnp.where(sums.weight > 0, sums.weight, 1.0)
+    return _keep_empty(mean, previous, sums.count)
 
 
 class MeanImages(AbstractSummedImages):
-    """The (pixel-weighted) mean of the aligned samples.
+    """The (pixel-weighted) mean of the aligned samples, which may be any arrays or trees of arrays.
 
     References:
         Cosentino et al., DI K-means, Prop. 1 and Algorithm 1.
@@ -91,8 +100,8 @@ class UnitNormImages(AbstractSummedImages):
         return _of_unit_norm(sample, jnp.sum)
 
 
-class MeanSeries(AbstractSummedImages):
-    """The mean of aligned series of unit norm; NaN marks missing values."""
+class UnitNormSeries(AbstractSummedImages):
+    """The mean of aligned series, scaled to unit norm; NaN marks missing values."""
 
     def normalise(self, sample: Array) -> Array:
         """Divides by the norm of the observed values."""

@@ -199,7 +199,6 @@ class FrechetShapes(AbstractPrototypeFamily):
     """
 
     means: MeanShapes
-    is_additive: ClassVar[bool] = False  # the pull of a shape depends on the centre
     descends: ClassVar[bool] = False
 
     def __check_init__(self):

@@ -141,11 +141,6 @@ class Affine(AbstractHomography):
         return 6
 
     @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """The name of the only term."""
-        return ("affine",)
-
-    @property
     def affine_embedding(self) -> Float[Array, "params 6"] | None:
         """The unit matrix."""
         return jax.device_put(np.eye(6, dtype=jnp.result_type(float)))

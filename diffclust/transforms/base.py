@@ -63,9 +63,9 @@ class AbstractTransform(eqx.Module):
         """Length of the parameter vector."""
 
     @property
-    @abc.abstractmethod
     def deformation_terms(self) -> tuple[str, ...]:
-        """Names of the terms that `deformation` measures."""
+        """Names of the terms that `deformation` measures; by default one, the transform's name."""
+        return (type(self).__name__.lower(),)
 
     @abc.abstractmethod
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
@@ -79,7 +79,6 @@ class AbstractTransform(eqx.Module):
             A function of params and image, to be called inside loops and under `vmap`.
         """
 
-    @abc.abstractmethod
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """Moves an image of pixel variances in the way that the image of means is moved.
 
@@ -94,9 +93,15 @@ class AbstractTransform(eqx.Module):
         Returns:
             A function of params and variances, to be called inside loops and under `vmap`.
 
+        Raises:
+            NotImplementedError: By default.
+
         References:
             Monnier et al., DTI clustering, Section 3.2, T* in Equation 5.
         """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how it moves variances; define bind_variance"
+        )
 
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
         """Computes inner products of moved images with others, faster than one by one.
@@ -110,7 +115,6 @@ class AbstractTransform(eqx.Module):
             way.
         """
 
-    @abc.abstractmethod
     def deformation(self, params: Params) -> Float[Array, " terms"]:
         """Sizes of the deformation's terms: non-negative, quadratic, zero at the identity.
 
@@ -118,8 +122,9 @@ class AbstractTransform(eqx.Module):
             params: Parameters of shape `(num_params,)`.
 
         Returns:
-            One number per term, in the order of `deformation_terms`.
+            One number per term, in the order of `deformation_terms`; by default the sum of squares.
         """
+        return jnp.sum(params**2)[None]
 
     def __call__(self, params: Params, image: Sample) -> Sample:
         """Transforms one image.

@@ -65,15 +65,6 @@ class Translation(AbstractIsometry):
         """Two."""
         return 2
 
-    @property
-    def deformation_terms(self) -> tuple[str, ...]:
-        """The name of every parameter."""
-        return ("translation",)
-
-    def deformation(self, params: Params) -> Float[Array, " terms"]:
-        """|t|²."""
-        return jnp.sum(params**2)[None]
-
     def to_affine(self, params: Params) -> Float[Array, "6"]:
         return jnp.concatenate([jnp.zeros((4,), dtype=params.dtype), params])
 

@@ -23,7 +23,7 @@ from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
 from diffclust.models import Clustering, SpectralClustering
-from diffclust.prototypes import MeanSeries
+from diffclust.prototypes import UnitNormSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp, params_grid
 from experiments.harness import arguments, finish
@@ -65,7 +65,7 @@ def model_of(clusters, *, velocity=False, align=STILL, penalty=0.05):
     energy = TransformedDistance(TimeWarp(8, preserve_norm=velocity), missing=True)
     settings = {"num_restarts": RESTARTS, "max_passes": 20, "has_missing": True}
     return Clustering(
-        clusters, Lloyd(energy, align, MeanSeries()), penalties=(penalty,), **settings
+        clusters, Lloyd(energy, align, UnitNormSeries()), penalties=(penalty,), **settings
     )
 
 

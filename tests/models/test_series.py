@@ -14,7 +14,7 @@ from diffclust.energies import TransformedDistance
 from diffclust.features import square_root_velocity
 from diffclust.metrics import scores
 from diffclust.models import Clustering, SeriesKMeans, SeriesSpectralClustering
-from diffclust.prototypes import MeanSeries
+from diffclust.prototypes import UnitNormSeries
 from diffclust.solvers import Lloyd
 from diffclust.transforms import TimeWarp
 
@@ -35,7 +35,7 @@ def bumps() -> tuple[np.ndarray, np.ndarray]:
 def test_warped_series_of_unequal_lengths_are_clustered() -> None:
     series, labels = bumps()
     energy = TransformedDistance(TimeWarp(6), missing=True)
-    lloyd = Lloyd(energy, Descent((Stage(6, blur=1 / 28), Stage(6))), MeanSeries())
+    lloyd = Lloyd(energy, Descent((Stage(6, blur=1 / 28), Stage(6))), UnitNormSeries())
     model = Clustering(2, lloyd, penalties=(0.05,), has_missing=True, num_restarts=2, max_passes=8)
     result = model.fit(series, key=jax.random.key(0))
     assert scores(labels, result.assignments)["acc"] >= 0.9

@@ -9,9 +9,9 @@ from diffclust.prototypes import (
     AbstractPrototypeFamily,
     Clusters,
     MeanImages,
-    MeanSeries,
     Sums,
     UnitNormImages,
+    UnitNormSeries,
 )
 
 SHAPE = (2, 3, 2)
@@ -193,7 +193,7 @@ def test_the_unit_norm_does_not_depend_on_the_scale_of_samples(exponent: int) ->
     np.testing.assert_allclose(UnitNormImages().normalise(jnp.asarray(scaled)), expected, rtol=1e-6)
     series = jnp.asarray(scaled[:, 0]).at[2].set(jnp.nan)
     seen = np.delete(sample[:, 0], 2, axis=0)
-    found = np.delete(MeanSeries().normalise(series), 2, axis=0)
+    found = np.delete(UnitNormSeries().normalise(series), 2, axis=0)
     np.testing.assert_allclose(found, seen / np.linalg.norm(seen), rtol=1e-6)
 
 
@@ -204,3 +204,17 @@ def test_clusters_are_taken_leaf_by_leaf() -> None:
     np.testing.assert_array_equal(taken.prototype[:, 0, :, 0], [[4, 5], [0, 1]])
     np.testing.assert_array_equal(taken.penalty[:, 0], [2, 0])
     assert clusters.take(jnp.asarray(1)).prototype.shape == (1, 2, 1)
+
+
+def test_means_of_trees_are_those_of_their_arrays() -> None:
+    """Also of single numbers; an empty cluster keeps its prototype."""
+    rng = np.random.default_rng(0)
+    samples = {"place": rng.normal(size=(6, 2)), "age": rng.normal(size=6)}
+    samples = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), samples)
+    membership = jnp.zeros((6, 3)).at[jnp.arange(6), jnp.arange(6) % 2].set(1.0)
+    previous = {"place": jnp.full((3, 2), 7.0), "age": jnp.full(3, 8.0)}
+    family = MeanImages()
+    found = family.update(family.statistics(samples, None, membership), previous)
+    for name, values in samples.items():
+        expected = np.stack([values[:6:2].mean(0), values[1::2].mean(0), previous[name][2]])
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5)

@@ -5,6 +5,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jaxtyping import Array, PyTree
 
@@ -16,6 +17,7 @@ from diffclust.alignment import (
     NoAlignment,
     Sequential,
     Stage,
+    ranked,
 )
 from diffclust.distances import AbstractDistance, LandmarkNegativeLogLikelihood
 from diffclust.energies import (
@@ -28,10 +30,10 @@ from diffclust.features import square_root_velocity
 from diffclust.prototypes import (
     Clusters,
     MeanImages,
-    MeanSeries,
     MeanShapes,
     Sums,
     UnitNormImages,
+    UnitNormSeries,
 )
 from diffclust.testing import check_aligner, check_family, smooth_image
 from diffclust.transforms import Affine, Identity, Rotation, TimeWarp
@@ -222,12 +224,12 @@ FAMILIES = {
     "series": (MeanImages(), TransformedDistance(TimeWarp(4)), smooth_series),
     "series-unit-norm": (UnitNormImages(), TransformedDistance(TimeWarp(4)), smooth_series),
     "series-missing": (
-        MeanSeries(),
+        UnitNormSeries(),
         TransformedDistance(TimeWarp(4), missing=True),
         cut_series,
     ),
     "series-velocity": (
-        MeanSeries(),
+        UnitNormSeries(),
         TransformedDistance(TimeWarp(4, preserve_norm=True), missing=True),
         lambda key: square_root_velocity(cut_series(key)),
     ),
@@ -351,3 +353,15 @@ def test_families_of_trees_are_checked_as_others_are(key: Key) -> None:
 def spots(key: Key) -> Array:
     """Mostly black, so that means and midranges differ."""
     return (jax.random.uniform(key, (6, 6, 1)) ** 20).astype(jnp.float32)
+
+
+class Rotates(AbstractAligner):
+    """Always turns by a quarter: `ranked` puts the identity or the incumbent in its place."""
+
+    def align(self, energy, sample, clusters, shared, start, prepared) -> Alignment:
+        params = jnp.full((len(clusters), energy.num_params), 0.25 * np.pi, clusters.dtype)
+        return ranked(energy, sample, clusters, params, start)
+
+
+def test_an_aligner_needs_only_the_params_of_every_cluster(key: Key) -> None:
+    check_aligner(Rotates(), TransformedDistance(Rotation()), key=key)

@@ -466,3 +466,21 @@ def test_a_wrong_slope_is_noticed_in_any_unit(scale: float, key: jax.Array) -> N
 
     with pytest.raises(AssertionError, match="the gradient"):
         check_distance(Steep(), key=key, draw=lambda k: jax.random.normal(k, (5,)))
+
+
+class Gain(AbstractTransform):
+    """Brighter or darker, and no more than that."""
+
+    @property
+    def num_params(self) -> int:
+        return 1
+
+    def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
+        return lambda params, image: (1.0 + params[0]) * image
+
+
+def test_a_transform_needs_params_and_a_map_alone(key: jax.Array) -> None:
+    assert Gain().deformation_terms == ("gain",)
+    testing.check_transform(Gain(), key=key)
+    with pytest.raises(NotImplementedError, match="Gain does not say how it moves variances"):
+        Gain().bind_variance(4, 4)

@@ -46,8 +46,6 @@ class QuantileMeans(AbstractPrototypeFamily):
     """Images whose quantiles are nearest to the mean quantiles: the sum of squares asks no more."""
 
     distance: SlicedWasserstein
-    is_additive: ClassVar[bool] = False  # nearest by descent, which goes on in the next pass
-    descends: ClassVar[bool] = True
     initial_family: ClassVar[MeanImages] = MeanImages()
 
     def statistics(self, aligned, pixel_weight, membership, prototypes):
