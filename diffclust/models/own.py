@@ -219,16 +219,16 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         final: The solver for the final assignment and for new samples. None uses `gradient`, whose
             `Descent` then makes at least 50 steps at full resolution: in training it continues from
             a sample's last params, but here it starts anew.
-        initialise: Makes the learned arrays, before the first step, from one sample per cluster and
-            a key. None uses these samples as prototypes, without networks. The penalties of its
-            clusters are set to `penalties`, and an objective of None to the reduction's own. JAX
-            traces it, and it is also called with blank samples.
+        initialise: Makes the prototypes, before the first step, from one sample per cluster and a
+            key; or a `Learned`, if there are networks too. None uses these samples as prototypes.
+            The penalties of its clusters are set to `penalties`, and an objective of None to the
+            reduction's own. JAX traces it, and it is also called with blank samples.
     """
 
     engine: ClassVar[type[GradientEM]] = GradientEM
     gradient: GradientEM = eqx.field(metadata={"in_files": False})
     final: GradientEM | None = eqx.field(default=None, kw_only=True, metadata={"in_files": False})
-    initialise: Callable[[PyTree, Key], Learned] | None = eqx.field(
+    initialise: Callable[[PyTree, Key], PyTree] | None = eqx.field(
         static=True, default=None, kw_only=True, metadata={"in_files": False}
     )
 
@@ -293,9 +293,9 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         weights = jnp.asarray(self.penalties, dtype)
         penalty = jnp.broadcast_to(weights, (count, len(self.penalties)))
         objective = self.gradient.reduction.init(count, dtype)
-        if self.initialise is None:
-            return Learned(Clusters(prototypes, penalty), None, objective)
-        learned = self.initialise(prototypes, key)
+        learned = prototypes if self.initialise is None else self.initialise(prototypes, key)
+        if not isinstance(learned, Learned):
+            learned = Learned(Clusters(learned, penalty))
         _check_learned(learned)
         if len(learned.clusters) != count:
             raise ValueError(
@@ -307,13 +307,8 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         return Learned(clusters, learned.shared, own)
 
 
-def _check_learned(learned: Any) -> None:
+def _check_learned(learned: Learned) -> None:
     """Refuses another result of `initialise` than a tree of arrays."""
-    if not isinstance(learned, Learned):
-        raise ValueError(
-            "initialise must return Learned(Clusters(prototypes, penalty, heads), network), not "
-            f"{type(learned).__name__}"
-        )
     for path, leaf in jax.tree.leaves_with_path(learned):
         if not eqx.is_array_like(leaf):
             raise ValueError(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,7 @@ from diffclust.models.identity import (
     parts_outside_files,
 )
 from diffclust.models.images import AbstractImageModel
+from diffclust.models.own import AbstractOwnModel
 from diffclust.parallel.processes import saving_alone
 from diffclust.solvers import Assignment, Outcome, Status
 from diffclust.solvers.driver import as_tuples
@@ -220,7 +222,7 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "composition": "" if named else model.composition,
         "composed": {} if named else composition_values(model),
         "sample_shape": list(result.sample_shape),
-        "is_tree": not hasattr(result.prototypes, "shape"),
+        "is_tree": _is_of_trees(result),
         "given_shape": None if result.given_shape is None else list(result.given_shape),
         "status": outcome.status.value,
         "loss": outcome.loss,
@@ -232,6 +234,15 @@ def _describe(result: Result, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             for name, a in arrays.items()
         },
     }
+
+
+def _is_of_trees(result: Result) -> bool:
+    """Whether samples are trees of arrays; prototypes may be trees where samples are arrays."""
+    if not isinstance(result.model, AbstractOwnModel):
+        return not hasattr(result.prototypes, "shape")
+    prototype = result.outcome.learned.clusters.take(jnp.asarray(0)).prototype
+    sample = eqx.filter_eval_shape(result.model.solver().energy.exemplar, prototype)
+    return not hasattr(sample, "shape")
 
 
 def _arrays(result: Result) -> dict[str, np.ndarray]:

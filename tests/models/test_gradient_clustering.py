@@ -192,9 +192,6 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
         "initialise must return 3 clusters.* not 2": lambda: GradientClustering(
             K, plain, initialise=initialise, training=FEW
         ).fit(series(), key=key),
-        "initialise must return Learned.*, not": lambda: GradientClustering(
-            K, plain, initialise=lambda prototypes, key: prototypes
-        ).fit(series(), key=key),
         "shared.activation is a .*: make that a static field": lambda: GradientClustering(
             K, plain, initialise=mlp
         ).fit(series(), key=key),
@@ -259,6 +256,32 @@ def test_files_know_the_final_solver_and_trees_of_one_array(key: jax.Array, tmp_
     np.testing.assert_array_equal(again.prototypes["x"], result.prototypes["x"])
     with pytest.raises(ValueError, match="give the one that was fitted"):
         load(tmp_path / "one", like=dataclasses.replace(model, final=plain), sample=one)
+
+
+class Scaled(AbstractUnalignedEnergy):
+    """Samples are arrays; prototypes have a place and a scale."""
+
+    def between(self, sample: Array, prototype: dict[str, Array]) -> Array:
+        scaled = (sample - prototype["place"]) * jnp.exp(-prototype["log_scale"])
+        return jnp.sum(jnp.log1p(scaled**2) + prototype["log_scale"])
+
+    def exemplar(self, prototype: dict[str, Array]) -> Array:
+        return prototype["place"]
+
+
+def test_prototypes_may_have_another_form_than_samples(key: jax.Array, tmp_path: Path) -> None:
+    def initialise(samples: Array, key: Array) -> dict[str, Array]:
+        return {"place": samples, "log_scale": jnp.zeros_like(samples)}
+
+    gradient = GradientEM(Scaled(), NoAlignment(), MixtureLikelihood())
+    model = GradientClustering(K, gradient, initialise=initialise, training=FEW)
+    samples = np.asarray(series())[:, :3, 0]
+    result = model.fit(samples, key=key)
+    assert result.prototypes["log_scale"].shape == (K, 3)
+    save(tmp_path / "model", result)
+    again = load(tmp_path / "model", like=model)
+    expected = result.predict(samples).clusters
+    np.testing.assert_array_equal(again.predict(samples).clusters, expected)
 
 
 class One(AbstractUnalignedEnergy):
