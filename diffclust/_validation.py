@@ -252,7 +252,7 @@ def uniform_images(array: Images) -> Int[np.ndarray, " some"]:
 
 
 def not_blank(array: Images) -> None:
-    """Refuses images without any ink, which have no unit norm.
+    """Refuses blank images, which have no unit norm.
 
     Args:
         array: Images.
@@ -267,7 +267,7 @@ def not_blank(array: Images) -> None:
     if blank.size:
         raise ValueError(
             f"images holds blank images at index {some(blank)}: all black, or of one colour where "
-            "grounds are taken out; they cannot be scaled to unit norm: remove them"
+            "backgrounds are taken out; they cannot be scaled to unit norm: remove them"
         )
 
 
@@ -361,6 +361,22 @@ def plain_pair(value: Any) -> Any:
     """Validates a height and width; one number stands for both."""
     numbers = plain_numbers(value)
     return 2 * numbers if isinstance(numbers, tuple) and len(numbers) == 1 else numbers
+
+
+def part(value: Any, kind: type, name: str) -> None:
+    """Refuses a part of another kind, such as a class in the place of an object.
+
+    Args:
+        value: What was given.
+        kind: What it must be an instance of.
+        name: What messages call it.
+
+    Raises:
+        ValueError: With what was given.
+    """
+    if not isinstance(value, kind):
+        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise ValueError(f"{name} must be an {kind.__name__}, not {given}")
 
 
 def one_of(value: Any, choices: Iterable[object], name: str) -> None:

@@ -113,7 +113,9 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
     missing: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
-        """Refuses pixel weights for transforms that are not coordinate maps."""
+        """Refuses other parts, and pixel weights for transforms that are not coordinate maps."""
+        check.part(self.transform, AbstractTransform, "transform")
+        check.part(self.distance, AbstractDissimilarity, "distance")
         check.one_of(self.pixel_weights, get_args(PixelWeights), "pixel_weights")
         if self.missing and (self.mask is not None or self.pixel_weights != "uniform"):
             raise ValueError("missing values leave no choice of mask or pixel_weights; omit these")
@@ -290,7 +292,9 @@ class TransformedPrototype(AbstractTransformedEnergy):
     spatial_variances: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
-        """Refuses a window whose width is not positive."""
+        """Refuses other parts, and a window whose width is not positive."""
+        check.part(self.transform, AbstractTransform, "transform")
+        check.part(self.distance, AbstractDissimilarity, "distance")
         if self.window is not None and not self.window > 0.0:
             raise ValueError(f"window must be positive, or None for none; not {self.window}")
 

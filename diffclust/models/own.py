@@ -96,11 +96,12 @@ class AbstractOwnModel(AbstractImageModel):
         return samples
 
     def compose(self, description: Description, start: Start) -> Stages:
-        """The stages of the solver, whose energy is checked first."""
+        """The stages of the solver, whose parts are checked first."""
         sample = description.sample
         try:
             learned = jax.eval_shape(lambda: self.template(sample))
             _check_shapes(self.solver().energy, learned, sample)
+            _check_learning(self.solver(), learned, sample)
         except Exception as error:
             error.add_note(
                 f"each sample that was given has shape {jax.tree.map(jnp.shape, sample)}; that of "
@@ -157,6 +158,45 @@ def _check_shapes(energy: AbstractPairEnergy, learned: Learned, sample: PyTree) 
                 f"{method} of {name} must return a floating array of shape {shape}, {words}, and "
                 f"returned {given}"
             )
+
+
+def _check_learning(solver: Lloyd | GradientEM, learned: Learned, sample: PyTree) -> None:
+    """Refuses a reduction without one loss a sample, and a family of other prototypes.
+
+    Args:
+        solver: The solver.
+        learned: Everything that is learned, with any values.
+        sample: Shape and dtype of one sample.
+
+    Raises:
+        ValueError: With what was returned.
+    """
+    clusters = learned.clusters
+    share = jax.ShapeDtypeStruct((2, len(clusters)), clusters.dtype)
+    reduction = learned.objective if solver.reduction.is_adaptive else solver.reduction
+    loss = eqx.filter_eval_shape(reduction, share)
+    if getattr(loss, "shape", None) != (2,):
+        raise ValueError(
+            f"{type(reduction).__name__} must return one loss for each sample, of shape (2,) for "
+            f"scores of shape {share.shape}, and returned {loss}"
+        )
+    if not isinstance(solver, Lloyd):
+        return
+
+    def updated(sample: PyTree, share: Array, old: PyTree) -> PyTree:
+        two = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), sample)
+        params = jnp.zeros((2, solver.energy.num_params), share.dtype)
+        aligned = jax.vmap(solver.energy.aligned)(params, two)
+        weight = jax.vmap(solver.energy.pixel_weight)(params, two)
+        return solver.family.update(solver.family.statistics(aligned, weight, share, old), old)
+
+    new = eqx.filter_eval_shape(updated, sample, share, clusters.prototype)
+    shapes, wanted = (jax.tree.map(jnp.shape, tree) for tree in (new, clusters.prototype))
+    if shapes != wanted:
+        raise ValueError(
+            f"update of {type(solver.family).__name__} must return prototypes like those it is "
+            f"given, of shapes {wanted}, and returned {shapes}"
+        )
 
 
 class Clustering(AbstractOwnModel, AbstractPrototypeModel):

@@ -68,21 +68,20 @@ def aligner_for(aligner: AbstractAligner, reduction: AbstractReduction) -> Abstr
     return NoAlignment(candidates=None) if needs_all and aligner == NoAlignment() else aligner
 
 
-def check_parts(energy: Any, aligner: Any) -> None:
-    """Refuses what is no energy or no aligner, such as a class in the place of an object.
+def check_parts(energy: Any, aligner: Any, reduction: Any) -> None:
+    """Refuses parts of another kind, such as a class in the place of an object.
 
     Args:
         energy: The energy that was given to a solver.
         aligner: The aligner that was given with it.
+        reduction: The reduction.
 
     Raises:
         ValueError: With what was given.
     """
-    parts = {"energy": (energy, AbstractPairEnergy), "aligner": (aligner, AbstractAligner)}
-    for name, (part, kind) in parts.items():
-        if not isinstance(part, kind):
-            given = f"the class {part.__name__}" if isinstance(part, type) else type(part).__name__
-            raise ValueError(f"{name} must be an {kind.__name__}, not {given}")
+    _validation.part(energy, AbstractPairEnergy, "energy")
+    _validation.part(aligner, AbstractAligner, "aligner")
+    _validation.part(reduction, AbstractReduction, "reduction")
 
 
 def zeros_of(function: Callable[..., PyTree], *args: PyTree) -> PyTree:

@@ -115,7 +115,7 @@ class GradientEM(AbstractSolver):
 
     def __post_init__(self):
         """Makes the aligner follow all clusters if memberships are soft."""
-        check_parts(self.energy, self.aligner)
+        check_parts(self.energy, self.aligner, self.reduction)
         self.aligner = aligner_for(self.aligner, self.reduction)
 
     def __check_init__(self):

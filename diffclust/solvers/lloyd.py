@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from diffclust import _validation
 from diffclust.alignment import AbstractAligner, Alignment
 from diffclust.energies import AbstractReduction, AbstractSampleEnergy, HardMinimum
 from diffclust.linalg import product
@@ -99,7 +100,7 @@ class Lloyd(AbstractSolver):
 
     def __post_init__(self):
         """Takes the energy's family if none is given, and all clusters if memberships are soft."""
-        check_parts(self.energy, self.aligner)
+        check_parts(self.energy, self.aligner, self.reduction)
         if not isinstance(self.energy, AbstractSampleEnergy):
             raise ValueError(
                 f"{type(self.energy).__name__} moves prototypes: take it to GradientEM, or an "
@@ -112,6 +113,7 @@ class Lloyd(AbstractSolver):
                 f"{type(self.energy).__name__} {parts} no prototype family; give one, such as "
                 "MeanImages(), as family=, or as a distance's `family`"
             )
+        _validation.part(family, AbstractPrototypeFamily, "family")
         self.family = family
         self.aligner = aligner_for(self.aligner, self.reduction)
 

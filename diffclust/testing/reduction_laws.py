@@ -49,7 +49,8 @@ def check_reduction(
         reduction = _law_of_sums(name, first_pass, *given)
     offsets = reduction.offsets(reduction.init(candidates, scores.dtype), candidates)
     if offsets is not None:
-        law = f"{name}: offsets are one finite number a cluster"
+        law = f"{name}: offsets are one finite number a cluster; of {candidates} clusters "
+        law += f"(candidates= sets how many) they have shape {offsets.shape}"
         require(offsets.shape == (candidates,) and bool(np.isfinite(offsets).all()), law)
     _laws_of_one_sample(name, reduction, scores)
     negative = scores - scores.dtype.type(2.0)

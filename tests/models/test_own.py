@@ -26,6 +26,7 @@ from diffclust.distances import (
     diagonal_fisher_rao,
 )
 from diffclust.energies import (
+    AbstractReduction,
     AbstractSampleEnergy,
     AbstractUnalignedEnergy,
     Entropic,
@@ -148,7 +149,6 @@ class PairMeans(AbstractPrototypeFamily):
     """The mean of each part."""
 
     is_additive: ClassVar[bool] = True
-    descends: ClassVar[bool] = True
 
     @property
     def initial_family(self) -> "PairMeans":
@@ -560,17 +560,50 @@ def test_penalties_must_be_the_energys() -> None:
 
 
 def test_other_parts_than_are_asked_for_are_refused() -> None:
-    energy, none = TransformedDistance(Identity()), NoAlignment()
+    energy, none, hard = TransformedDistance(Identity()), NoAlignment(), HardMinimum()
     for message, parts in {
-        "energy must be .* not the class TransformedDistance": (TransformedDistance, none),
-        "energy must be .* not Identity": (Identity(), none),
-        "aligner must be .* not the class NoAlignment": (energy, NoAlignment),
+        "energy must be .* not the class TransformedDistance": (TransformedDistance, none, hard),
+        "energy must be .* not Identity": (Identity(), none, hard),
+        "aligner must be .* not the class NoAlignment": (energy, NoAlignment, hard),
+        "reduction must be .* not MeanImages": (energy, none, MeanImages()),
     }.items():
         with pytest.raises(ValueError, match=message):
             check_parts(*parts)
     # Run-time checks of types, which tests switch on, come first.
-    with pytest.raises((ValueError, jaxtyping.TypeCheckError), match="takes no GradientEM|lloyd"):
+    refused = (ValueError, jaxtyping.TypeCheckError)
+    with pytest.raises(refused, match="not the class Identity|transform"):
+        TransformedDistance(Identity)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(refused, match="family must be .* not HardMinimum|family"):
+        Lloyd(energy, none, HardMinimum())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(refused, match="takes no GradientEM|lloyd"):
         Clustering(K, GradientEM(energy, none))  # pyright: ignore[reportArgumentType]
+
+
+class OfAll(AbstractReduction):
+    """One loss of all samples, by mistake."""
+
+    def __call__(self, scores: Array) -> Array:
+        return jnp.min(scores)
+
+
+class FirstMeans(MeanImages):
+    """The mean of the first cluster alone, by mistake."""
+
+    def update(self, statistics, previous):
+        return super().update(statistics, previous)[0]
+
+
+def test_other_results_of_parts_than_are_needed_are_refused(key: jax.Array) -> None:
+    """Before a fit, and not by an error of some shapes in the middle of it."""
+    energy, rows = TransformedDistance(Identity()), np.eye(6)[:, :, None]
+    for message, lloyd in {
+        "OfAll must return one loss for each sample": Lloyd(
+            energy, NoAlignment(), reduction=OfAll()
+        ),
+        "update of FirstMeans must return prototypes": Lloyd(energy, NoAlignment(), FirstMeans()),
+    }.items():
+        with pytest.raises((ValueError, jaxtyping.TypeCheckError), match=message):
+            Clustering(2, lloyd).fit(rows, key=key)
 
 
 class OfImages(AbstractUnalignedEnergy):
@@ -699,7 +732,6 @@ class ObservedMeans(AbstractPrototypeFamily):
     """The mean of what was observed."""
 
     is_additive: ClassVar[bool] = True
-    descends: ClassVar[bool] = True
 
     @property
     def initial_family(self) -> "ObservedMeans":
