@@ -33,10 +33,11 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 READMES = sorted((ROOT / "experiments").rglob("*.md"))
 EVERYTHING = [*PAGES, *sorted((DOCS / "api").glob("*.md")), *READMES, *sorted(ROOT.glob("*.md"))]
-QUICK = {"new-objective": 1, "test-your-transform": 2}
+QUICK = {"own-parts": 1, "new-objective": 1, "test-your-transform": 2}
 """How many of a page's blocks run in a few seconds; those of the other pages fit models."""
 
 COMPOSED = [
+    "own-parts",
     "own-aligner",
     "own-distance",
     "own-sample",
@@ -165,7 +166,7 @@ def test_code_imports_what_is_exported(path: Path) -> None:
                 assert exported is None or names <= set(exported), node.module
 
 
-@pytest.mark.parametrize("name", ["new-objective", "test-your-transform"])
+@pytest.mark.parametrize("name", QUICK)
 def test_quick_code_runs(name: str) -> None:
     run(DOCS / f"{name}.md", QUICK[name])
 
