@@ -40,7 +40,7 @@ class Faults:
 
     Attributes:
         not_finite: Indices of those with NaN or infinity.
-        blank: Indices of those without any ink.
+        blank: Indices of those that are black.
         uniform: Indices of those of a single colour, the former among them.
     """
 

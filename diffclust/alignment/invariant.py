@@ -89,7 +89,8 @@ class InvariantDistance(eqx.Module):
 
     It is a quasi-pseudo-semi-metric (DI K-means, Prop. 2): zero on whole orbits, not symmetric, and
     without the triangle inequality. If the transforms form a group, it is symmetric when pixels are
-    weighted by the Jacobian and no ink leaves the canvas: what no pixel reads costs nothing.
+    weighted by the Jacobian and nothing bright leaves the canvas, since what no pixel reads costs
+    nothing.
 
     Attributes:
         energy: The energy to minimise, including penalties.

@@ -294,7 +294,7 @@ def _alignment_in_words(figures: Mapping[str, Any], nouns: str, *, hint: bool) -
     is_small = any(0.0 < figures[name] < most for name, most in _SMALL.items() if name in figures)
     if hint and (is_small or figures.get("gain", 1.0) <= 0.0):
         sentences.append(
-            "That is next to nothing: an uneven ground, colours or clutter may hide what could be "
-            "moved; try --register, --ground, or another --method."
+            "That is next to nothing: an uneven background, colours or clutter may hide what could "
+            "be moved; try --register, --ground, or another --method."
         )
     return sentences

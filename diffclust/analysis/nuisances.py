@@ -12,7 +12,7 @@ _LEAST_SPREAD = {"place": 0.05, "size": 0.1, "lightness": 0.05}
 size, and of the range of all images."""
 
 _FAINT = 0.2
-"""Share of the strongest contrast below which a pixel belongs to the ground."""
+"""Share of the strongest contrast below which a pixel belongs to the background."""
 
 EXPLAINED = 0.75
 """Share of a variance above which clusters may reflect nothing else; for the kinds of digits it is

@@ -92,7 +92,7 @@ class TransformedDistance(AbstractTransformedEnergy, AbstractSampleEnergy):
         distance: The distance measured after the transform.
         pixel_weights: `"uniform"` is the papers' Eq. 3; `"jacobian"` weights each pixel by ½ (1 +
             |det ∂warp|): the two terms are the integrals over the prototype's and over the sample's
-            canvas. As long as no ink leaves the canvas, the energy of a map then equals that of its
+            canvas. As long as nothing bright leaves it, the energy of a map then equals that of its
             inverse with sample and prototype exchanged, up to resampling. The minimum over splines
             is not symmetric, as the inverse of a spline is not a spline.
         mask: Which pixels count, as `diffclust.masks.as_mask` takes it, both of samples and of what

@@ -8,7 +8,7 @@ from diffclust.sampling import low_pass
 from diffclust.types import Image
 
 LEAST_CONTRAST = 0.5 / 255
-"""Half a level of an image of eight bits: what differs by less is rounding, and no ink."""
+"""Half a level of an image of eight bits: what differs by less is rounding, and no object."""
 
 
 def local_contrast(image: Image, *, scale: float = 0.05) -> Image:

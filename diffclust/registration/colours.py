@@ -1,8 +1,8 @@
-"""The ground of images and their colours, in closed form: bright ink on black is what remains.
+"""The background of images and their colours, in closed form: a bright object on black remains.
 
-The ground's colour is found from the border; it may be uniform or change linearly across the image.
-The results are params of `diffclust.transforms.Colour`: one set removes the ground, and one mixes
-the remaining channels, so that pictures can be restored.
+The background's colour is found from the border; it may be uniform or change linearly across the
+image. The results are params of `diffclust.transforms.Colour`: one set removes the background, and
+one mixes the remaining channels, so that pictures can be restored.
 
 References:
     Monnier et al., DTI clustering, App. A (MNIST-color); Pearson (1901), On lines and planes of
@@ -26,46 +26,47 @@ from diffclust.transforms import Colour
 from diffclust.types import Image, Params, Scalar
 
 Ink = Literal["none", "dark", "light", "colour", "keep"]
-"""What the ground is, and hence what counts as ink. `"none"`: nothing is done. `"dark"`: whatever
-is brighter than a dark ground. `"light"`: whatever is darker than a light one. `"colour"`: whatever
-lies on the main axis of the colours, on the side with more of it; the image becomes grey. `"keep"`:
-whatever differs from the ground counts as ink for placing images, and their colours and ground are
-kept."""
+"""What the background is, and hence what counts as the object. `"none"`: nothing is done. `"dark"`:
+whatever is brighter than a dark background. `"light"`: whatever is darker than a light one.
+`"colour"`: whatever lies on the main axis of the colours, on the side with more of it; the image
+becomes grey. `"keep"`: whatever differs from the background is the object for placing images, and
+their colours and background are kept."""
 
 _NUMBERS = 7
 """How many of an image's votes are scalars."""
 
 _GAIN = 0.5
-"""The ground changes across the image if that leaves less than this share of the residual that a
-uniform ground leaves at the border."""
+"""The background changes across the image if that leaves less than this share of the residual that
+a uniform background leaves at the border."""
 
 _STRAYS = 4.0
-"""Whatever is below this multiple of the border's median deviation from the ground is not ink."""
+"""Whatever is below this multiple of the border's median deviation from the background is not the
+object."""
 
 _ROUNDS, _SHADOW, _LEAST_SHARE = 6, 0.3, 0.15
-"""For `figure`: rounds of reweighting; weight of darker pixels of the ground's colour; share of the
-largest difference below which there is no figure."""
+"""For `figure`: rounds of reweighting; weight of darker pixels of the background's colour; share of
+the largest difference below which there is no object."""
 
 _PLAIN, _BLACK, _MAJORITY, _TWO_COLOURED = 0.2, 0.002, 0.9, 0.85
-"""For `choose_ink`: the largest deviation of a plain ground's border, as a share of the contrast;
-the lightest ground that counts as black, half an 8-bit level; the share of votes that decides what
-is ink; the smallest share of the main axis in pictures of two colours
+"""For `choose_ink`: the largest deviation of a plain background's border, as a share of the
+contrast; the lightest background that counts as black, half an 8-bit level; the share of votes that
+decides what the object is; the smallest share of the main axis in pictures of two colours
 (`experiments.photographs.run` prints that of photographs)."""
 
 _CLOSE, _PURE = 0.25, 0.8
-"""A border is ground, with hardly any ink, if at least the second share of its pixels differs from
-the ground by at most the first share of the contrast."""
+"""A border is background, and hardly object, if at least the second share of its pixels
+differs from the background by at most the first share of the contrast."""
 
 _MOST = 0.75
-"""For `choose_ink`, if borders are not ground: the ground is black if a quarter of the border is
-black in this share of the images."""
+"""For `choose_ink`, if borders are not background: the background is black if a quarter of the
+border is black in this share of the images."""
 
 _DEVIATION_STEPS = 30
 """Weighted least squares that find least absolute deviations."""
 
 _ONE_GROUND, _INKS_APART = 0.05, 0.03
-"""For `choose_ink`: the largest median distance of grounds of one colour from their median; how
-much shorter than 1 the mean direction of several inks must be."""
+"""For `choose_ink`: the largest median distance of backgrounds of one colour from their median; how
+much shorter than 1 the mean direction of objects of several colours must be."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -91,19 +92,20 @@ def _border(height: int, width: int, mask: str | None) -> tuple[tuple[np.ndarray
 
 
 def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
-    """The shift of colours that makes the ground black.
+    """The shift of colours that makes the background black.
 
     The median colour of each side of the border is taken. If the plane through these (of a masked
     image, the plane with the least absolute residuals on the border) leaves less than half of the
-    residual that the median of the whole border leaves, the ground changes linearly; otherwise it
-    is that median. So ink may touch the border, as long as more than half of every side is ground.
-    If ink is known to be brighter or darker, less is enough: if more than a
-    fifth of the border differs from that ground by a quarter of the contrast, the ground is the
-    level that a quarter of the border does not exceed, or does not fall below.
+    residual that the median of the whole border leaves, the background changes linearly; otherwise
+    it is that median. So an object may touch the border, as long as more than half of every side is
+    background. If the object is known to be brighter or darker, less is enough: if more than a
+    fifth of the border differs from that background by a quarter of the contrast, the background is
+    the level that a quarter of the border does not exceed, or does not fall below.
 
     Args:
         image: Any image.
-        ink: What counts as ink; only `"dark"` and `"light"` say how it differs from the ground.
+        ink: What counts as the object; only `"dark"` and `"light"` say how it differs from the
+            background.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights. The
             border is that of the visible pixels.
 
@@ -169,13 +171,13 @@ def _least_deviations(points: Float[Array, "n 2"], values: Float[Array, " n"]) -
 
 
 def _pure(foreground: Float[Array, "pixels channels"], ring: np.ndarray) -> Scalar:
-    """The share of the border that differs from the ground by at most a quarter of the contrast."""
+    """The share of the border within a quarter of the contrast from the background."""
     differs = jnp.max(jnp.abs(foreground), axis=1)
     return jnp.mean((differs[ring] <= _CLOSE * jnp.max(differs)).astype(foreground.dtype))
 
 
 def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
-    """An image with its ground subtracted.
+    """An image with its background subtracted.
 
     Args:
         image: Any image.
@@ -194,22 +196,23 @@ def without_ground(image: Image, params: Params, *, mask: Any = None) -> Image:
 
 
 def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
-    """The mix of channels that makes ink bright, in the range 0 to 1.
+    """The mix of channels that makes the object bright, in the range 0 to 1.
 
     Args:
-        foreground: An image with its ground subtracted.
-        ink: What counts as ink: `"dark"`, `"light"` or `"colour"`. With the last, all channels
-            become the projection on the first principal axis through the ground's colour, with
-            positive sum.
+        foreground: An image with its background subtracted.
+        ink: What counts as the object: `"dark"`, `"light"` or `"colour"`. With the last, all
+            channels become the projection on the first principal axis through the background's
+            colour, with positive sum.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
         Params of `Colour(channels, full=True)`. Their shifts bring noise below 0: four times the
-        median of the border's deviations from the ground or, if larger, of the upper quartile minus
-        that median, as for noise clipped at black. If no ink is visible, everything becomes 0.
+        median of the border's deviations from the background or, if larger, of the upper quartile
+        minus that median, as for noise clipped at black. If no object is visible, everything
+        becomes 0.
 
     Raises:
-        ValueError: If colours are kept with this ink.
+        ValueError: If colours are kept with this setting.
     """
     if ink not in ("dark", "light", "colour"):
         raise ValueError(f"ink must be 'dark', 'light' or 'colour', not {ink!r}")
@@ -226,7 +229,7 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
     ring = _border(*foreground.shape[:2], as_mask(mask))[0][-1]
     stray = jnp.abs(bright.reshape(-1, channels)[ring])
     middle, upper = jnp.median(stray), jnp.quantile(stray, 0.75)
-    # Noise that was clipped at black is half zero. A larger quartile is ink at the border.
+    # Noise that was clipped at black is half zero. A larger quartile is an object at the border.
     upper = jnp.where(upper < _PLAIN * jnp.max(bright), upper, 0.0)
     noise = _STRAYS * jnp.maximum(middle, upper - middle)
     # In a picture that reaches the border everywhere, nothing is treated as noise.
@@ -239,19 +242,19 @@ def colour(foreground: Image, ink: Ink, *, mask: Any = None) -> Params:
 
 
 def figure(image: Image, *, mask: Any = None) -> Float[Array, "height width 1"]:
-    """Difference of every pixel from a smooth ground, with less weight on shadows.
+    """Difference of every pixel from a smooth background, with less weight on shadows.
 
-    The ground is a plane and a vignette in each channel, fitted by reweighted least squares from
-    the border inwards. A pixel that differs only in brightness and is darker than the ground, as a
-    shadow is, counts three tenths.
+    The background is a plane and a vignette in each channel, fitted by reweighted least squares
+    from the border inwards. A pixel that differs only in brightness and is darker than the
+    background, as a shadow is, counts three tenths.
 
     Args:
         image: Any image.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        Non-negative differences; zero below four times the border's deviation from the ground and
-        below 0.15 of the largest.
+        Non-negative differences; zero below four times the border's deviation from the background
+        and below 0.15 of the largest.
 
     References:
         Holland and Welsch (1977), Robust regression using iteratively reweighted least-squares.
@@ -309,18 +312,19 @@ def _principal_axis(foreground: Image) -> tuple[Float[Array, " channels"], Scala
 
 
 def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
-    """Votes of one image on the ground and ink of its set.
+    """Votes of one image on the background and the object of its set.
 
     Args:
         image: Any image.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        Lightness of the ground; deviation of the border from it; contrast; how much more of the
-        image is lighter than the ground than darker, from -1 to 1; after noise is smoothed away,
-        the share of the colours' main axis, and the share of the border that is close to the
-        ground; the lightness that a quarter of the border does not exceed; the ground's colour in
-        each channel; and the direction in which ink differs from it in each channel.
+        Lightness of the background; deviation of the border from it; contrast; how much more of the
+        image is lighter than the background than darker, from -1 to 1; after noise is smoothed
+        away, the share of the colours' main axis, and the share of the border that is close to the
+        background; the lightness that a quarter of the border does not exceed; the background's
+        colour in each channel; and the direction in which the object differs from it in each
+        channel.
     """
     shift = ground(image, mask=mask)
     foreground = without_ground(image, shift, mask=mask)
@@ -333,7 +337,7 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
     vote = jnp.sum(lightness) / jnp.where(total > 0.0, total, 1.0)
     contrast = jnp.max(jnp.abs(foreground))
     smooth = jnp.stack([_blurred(foreground[..., i]) for i in range(channels)], axis=2)
-    # Regions with more ink have more weight.
+    # Regions with more of the object have more weight.
     ink = jnp.sum(smooth * jnp.sum(smooth**2, axis=2, keepdims=True), axis=(0, 1))
     length = safe_sqrt(jnp.sum(ink**2))
     ink = ink / jnp.where(length > 0.0, length, 1.0)
@@ -344,7 +348,7 @@ def ink_votes(image: Image, *, mask: Any = None) -> Float[Array, " votes"]:
 
 
 def stray_of_ground(votes: Float[np.ndarray, "n votes"]) -> float:
-    """How far borders stray from the ground in a set of images.
+    """How far borders stray from the background in a set of images.
 
     Args:
         votes: `ink_votes` of some images.
@@ -357,19 +361,19 @@ def stray_of_ground(votes: Float[np.ndarray, "n votes"]) -> float:
 
 
 def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None:
-    """Chooses the ink of a set of images, even if single images are doubtful.
+    """Chooses what counts as the object in a set of images, even if single images are doubtful.
 
     Args:
         votes: `ink_votes` of some images.
         channels: Channels of the images.
 
     Returns:
-        `"none"` if nearly all grounds are black and ink is lighter; `"dark"` or `"light"` if nearly
-        all images agree, or if most do and figures fill the images, so that single borders say
-        little; `"colour"` if they do not agree; None if most images have no plain ground. With
-        several channels, `"colour"` if images have two colours each, and `"keep"` if they have
-        more, like photographs, or if inks of several colours lie on grounds of one colour, since
-        colours then distinguish the images.
+        `"none"` if nearly all backgrounds are black and objects are lighter; `"dark"` or `"light"`
+        if nearly all images agree, or if most do and objects fill the images, so that single
+        borders say little; `"colour"` if they do not agree; None if most images have no plain
+        background. With several channels, `"colour"` if images have two colours each, and `"keep"`
+        if they have more, like photographs, or if objects of several colours lie on backgrounds of
+        one colour, since colours then distinguish the images.
     """
     votes = votes[votes[:, 2] > LEAST_CONTRAST]
     if not len(votes):
@@ -392,7 +396,7 @@ def choose_ink(votes: Float[np.ndarray, "n votes"], channels: int) -> Ink | None
         return "colour" if two_coloured and not tells else "keep"
     is_black = np.quantile(level, _MAJORITY) < _BLACK * unit
     if np.median(pure) < _PURE:
-        # Single borders say little about the ground, and nothing about what is ink.
+        # Single borders say little about the background, and nothing about what the object is.
         is_black |= np.quantile(quarter, _MOST) < _BLACK * unit
     elif 1.0 - _MAJORITY < lighter < _MAJORITY:
         return "colour"

@@ -44,19 +44,20 @@ MOST_ASKED = 2048
 
 
 class Frame(eqx.Module):
-    """A registration of single images: the ground and colours, then slant, size and place.
+    """A registration of single images: the background and colours, then slant, size and place.
 
     A frame is a pure function of one image. Its params are those of three transforms, concatenated:
-    `Colour(channels, gradient=True)` removes the ground, `Colour(channels, full=True)` makes ink
-    bright, and `Affine` moves it. Values below the ground are clipped between the last two.
+    `Colour(channels, gradient=True)` removes the background, `Colour(channels, full=True)` makes
+    the object bright, and `Affine` moves it. Values below the background are clipped between the
+    last two.
 
     Attributes:
         place: What is removed from the geometry.
-        ink: What counts as ink; with `"colour"` a registered image is grey.
+        ink: What counts as the object; with `"colour"` a registered image is grey.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
-            Hidden pixels become ground, and all pixels of a registered image count.
+            Hidden pixels become background, and all pixels of a registered image count.
         least_side: Images whose shorter side has fewer pixels are resampled to this many: otherwise
-            a figure that is made smaller would lose its detail.
+            an object that is made smaller would lose its detail.
         most_side: Images whose shorter side has more pixels are resampled to this many, whatever
             `least_side` is; None for no limit.
     """
@@ -82,7 +83,7 @@ class Frame(eqx.Module):
 
     @property
     def _boundary(self) -> Boundary:
-        """The values outside an image: its ground, if that is kept."""
+        """The values outside an image: its background, if that is kept."""
         return "edge" if self.ink == "keep" else "zero"
 
     def transform(self, channels: int) -> AbstractSequence:
@@ -129,14 +130,14 @@ class Frame(eqx.Module):
             foreground = without_ground(image, shift, mask=self.mask)
             mix = colour(foreground, self.ink, mask=self.mask)
             if self.ink in ("dark", "light"):
-                # With only the opposite kind of ink, nothing would be left.
+                # With only the opposite kind of object, nothing would be left.
                 opposite = "light" if self.ink == "dark" else "dark"
                 other = colour(foreground, opposite, mask=self.mask)
                 mix = jnp.where(jnp.any(self._inked(shift, mix, image) > 0), mix, other)
         if self.place != "none":
             register = {"place": place, "upright": upright}[self.place]
             if self.ink == "keep":
-                # Specks of the ground may lie anywhere.
+                # Specks of the background may lie anywhere.
                 contrast = figure(image, mask=self.mask)
                 move = register(contrast, mask=self.mask, radius=PHOTO_RADIUS, whole=False)
             else:
@@ -158,7 +159,7 @@ class Frame(eqx.Module):
         stays = self.place == "none" and shape[:2] == inked.shape[:2]
         if stays:
             return inked
-        # In images that are several times larger, no ink is missed between two pixels.
+        # In images that are several times larger, nothing is missed between two pixels.
         times = min(inked.shape[0] // shape[0], inked.shape[1] // shape[1])
         return _read(move, inked, shape, self._boundary, max(1, times))
 
@@ -184,7 +185,7 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of the image.
 
         Returns:
-            An image on the original canvas, on the original ground.
+            An image on the original canvas, on the original background.
         """
         channels = sample_shape[2]
         shift, mix, move = self.transform(channels).split(params)
@@ -194,7 +195,7 @@ class Frame(eqx.Module):
             return drawn
         matrix = mix[: channels**2].reshape(channels, channels) + jnp.eye(channels, dtype=mix.dtype)
         back = product(drawn - mix[None, None, channels**2 :], jnp.linalg.pinv(matrix).T)
-        # The ground's params are only shifts, which their negatives undo.
+        # The background's params are only shifts, which their negatives undo.
         return Colour(channels, gradient=True)(-shift, jnp.where(drawn > 0.0, back, 0.0))
 
     def registered(self, images: Images) -> Images:
@@ -233,10 +234,10 @@ class Frame(eqx.Module):
             sample_shape: Height, width and channels of the images.
 
         Returns:
-            For each image, the column and the row of its figure's centre, in pixels from the centre
+            For each image, the column and the row of its object's centre, in pixels from the centre
             of the upper left pixel; its size, 1 if it fills as much of the image as of the
             registered one; and its slant, in columns to the right per row down, 0 if slant is not
-            removed. Images without ink are in the middle.
+            removed. Images without an object are in the middle.
         """
         (height, width), move = sample_shape[:2], params[:, -Affine().num_params :]
         size = 1.0 + move[:, 3]
@@ -246,7 +247,7 @@ class Frame(eqx.Module):
     def _inked(
         self, shift: Float[Array, " shift"], mix: Float[Array, " mix"], image: Image
     ) -> Registered:
-        """Bright ink on black; if the ground is kept, the image as it is where it is visible."""
+        """A bright object on black; if the background is kept, the visible part of the image."""
         if self.ink in ("none", "keep"):
             if self.mask is None:
                 return image
@@ -279,14 +280,14 @@ def _read(
 
 
 def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
-    """Finds the ink of a set of images; the whole set decides if single images are doubtful.
+    """Finds what counts as the object, from the whole set if single images are doubtful.
 
     Args:
         images: Images, in memory or not, of which at most 2,048 are examined.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
 
     Returns:
-        The result of `choose_ink`; None if most images have no plain ground.
+        The result of `choose_ink`; None if most images have no plain background.
     """
     images = _floating(images)
     return choose_ink(votes_of(images, mask=mask), images.shape[3])
@@ -295,7 +296,7 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
 def votes_of(
     images: Images, *, mask: Any = None, index: Int[np.ndarray, " asked"] | None = None
 ) -> Float[np.ndarray, "asked votes"]:
-    """The votes of a set of images on their ink, for `choose_ink`.
+    """The votes of a set of images on their objects, for `choose_ink`.
 
     Args:
         images: Images, in memory or not.
@@ -320,12 +321,12 @@ def own_sides(
         index: Which images are examined; None for at most 2,048, evenly spaced.
 
     Returns:
-        Pixels, not rounded, for each examined image that has ink.
+        Pixels, not rounded, for each examined image that has an object.
     """
     index = _evenly_spaced(len(images)) if index is None else index
     move = _each(frame.find, images, index)[:, -Affine().num_params :]
     # Both sides of the visible part are equally long as fractions of the image's; images without
-    # ink keep their size.
+    # an object keep their size.
     return (1.0 + move[move[:, 0] != 0.0, 0]) * min(images.shape[1:3])
 
 

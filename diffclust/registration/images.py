@@ -3,9 +3,10 @@
 The results are params of `diffclust.transforms.Affine`, so they can be applied, composed, inverted
 and saved like any others. Rotations and reflections are kept: a 6 is not a 9.
 
-Bright pixels count as ink, in proportion to their brightness; dark or coloured objects on a light
-ground are first made bright (`diffclust.registration.colours`). All ink counts: clutter shifts the
-centre of mass, and a figure that the border cuts off is registered by its visible part.
+Bright pixels count as the object, in proportion to their brightness; dark or coloured objects on a
+light background are first made bright (`diffclust.registration.colours`). Everything bright counts:
+clutter shifts the centre of mass, and an object that the border cuts off is registered by its
+visible part.
 
 References:
     Hu (1962), Visual pattern recognition by moment invariants, Sec. III and IV; LeCun et al.
@@ -27,27 +28,28 @@ from diffclust.sampling import pixel_grid, planes
 from diffclust.types import Image, Params, Points, Scalar
 
 RADIUS = 5.5 / 28
-"""Root mean square distance of ink from its centre along an axis, as a fraction of the shorter
+"""Root mean square distance of the object from its centre along an axis, as a fraction of the
+shorter
 side: about that of MNIST's digits."""
 
 PHOTO_RADIUS = 6.5 / 28
-"""The same for photographs, whose ground and surroundings are kept."""
+"""The same for photographs, whose background and surroundings are kept."""
 
 MOST_SHEAR = 1.0
 """The largest shear that is removed: the tangent of 45 degrees."""
 
 _FAINT = 0.05
-"""Ink below this share of the largest weight may leave the canvas."""
+"""Pixels below this share of the largest weight may leave the canvas."""
 
 _SPECK = 0.5
 """Below this share, an isolated pixel, with only faint ones around it, may leave it too."""
 
 
 class _Ink(NamedTuple):
-    """The ink of an image, in units of half the shorter side.
+    """The object in an image, in units of half the shorter side.
 
     Attributes:
-        weight: Share of the ink at each pixel; all zero if there is none, or if all pixels are
+        weight: Share of the object at each pixel; all zero if there is none, or if all pixels are
             alike.
         points: The pixels' positions relative to the centre of mass.
         centre: The centre of mass.
@@ -73,7 +75,7 @@ def _ink(image: Image, mask: Any) -> _Ink:
     check_mask_size(text := as_mask(mask), height, width)
     visible = None if text is None else mask_weights(text)[..., 0]
     shown = weight if visible is None else weight[visible > 0.0]
-    # There is no figure in a single colour.
+    # There is no object in a single colour.
     weight = jnp.where(jnp.max(shown) > jnp.min(shown), weight, 0.0)
     if visible is not None:
         weight = weight * jnp.asarray(visible, weight.dtype)
@@ -89,7 +91,7 @@ def _is_extended(square: Scalar, pixel: float) -> Array:
 
 
 def _shear(ink: _Ink) -> Scalar:
-    """Shift of the ink to the right per unit downwards."""
+    """Shift of the object to the right per unit downwards."""
     x, y = planes(ink.points)
     across, down = jnp.sum(ink.weight * x * y), jnp.sum(ink.weight * y * y)
     leans = _is_extended(down, ink.pixel)
@@ -99,7 +101,7 @@ def _shear(ink: _Ink) -> Scalar:
 
 
 def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
-    """Ratio of the size of upright ink to the wanted one; if `whole`, such that it fits."""
+    """Ratio of the size of the upright object to the wanted one; if `whole`, such that it fits."""
     x, y = planes(ink.points)
     x = x - shear * y
     square = 0.5 * jnp.sum(ink.weight * (x * x + y * y))
@@ -110,10 +112,10 @@ def _size(ink: _Ink, shear: Scalar, radius: float, whole: bool) -> Scalar:
 
 
 def _reach(ink: _Ink, x: Float[Array, "height width"], y: Float[Array, "height width"]) -> Scalar:
-    """Distance of the farthest ink from its centre, in canvases: at 1 the ink ends at the border.
+    """How far the object reaches from its centre, in canvases: at 1 it ends at the border.
 
-    Ink ends where it becomes faint, interpolated between two pixels, so that the distance changes
-    smoothly as ink moves. A pixel of noise, with only faint ones around it, does not count.
+    The object ends where it becomes faint, interpolated between two pixels, so that the distance
+    changes smoothly as it moves. A pixel of noise, with only faint ones around it, does not count.
     """
     largest = jnp.max(ink.weight)
     faint = _FAINT * largest
@@ -145,14 +147,14 @@ def _affine(ink: _Ink, size: Scalar, shear: Scalar, shift: Float[Array, "2"]) ->
 def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool = True) -> Params:
     """Moves the centre of mass to the middle, and scales the root mean square radius to one size.
 
-    An image without ink, or of a single colour, is unchanged; one whose ink is no larger than 2×2
-    pixels is moved but keeps its size.
+    An image without an object, or of a single colour, is unchanged; one with an object no larger
+    than 2×2 pixels is moved but keeps its size.
 
     Args:
         image: Bright on dark.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
         radius: Wanted value of sqrt((v_x + v_y) / 2), as a fraction of the shorter side.
-        whole: Whether the figure is kept smaller if ink would otherwise leave the canvas.
+        whole: Whether the object is kept smaller if it would otherwise leave the canvas.
 
     Returns:
         Params of `Affine`.
@@ -169,7 +171,7 @@ def place(image: Image, *, mask: Any = None, radius: float = RADIUS, whole: bool
 def slant(image: Image, *, mask: Any = None) -> Params:
     """Removes the slant by shearing x by c_xy / v_y about the centre of mass.
 
-    A shear of more than 1 is removed only in part, and none if the ink is no higher than two
+    A shear of more than 1 is removed only in part, and none if the object is no higher than two
     pixels. The canvas clips whatever leaves it; see `upright`.
 
     Args:
@@ -198,7 +200,7 @@ def upright(
         image: Bright on dark.
         mask: Weights of the pixels, as for `diffclust.masks.as_mask`; None for uniform weights.
         radius: Wanted value of sqrt((v_x + v_y) / 2), as a fraction of the shorter side.
-        whole: Whether the figure is kept smaller if ink would otherwise leave the canvas.
+        whole: Whether the object is kept smaller if it would otherwise leave the canvas.
 
     Returns:
         Params of `Affine`: those of `slant`, composed with those that `place` finds for the upright

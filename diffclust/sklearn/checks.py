@@ -93,7 +93,7 @@ EXPECTED_FAILURES = (
         "check_dtype_object check_fit2d_1sample",
     ),
     _expect(
-        "one row is all zero, and an image without ink cannot be scaled to unit norm",
+        "one row is all zero, and a blank image cannot be scaled to unit norm",
         [m for m in _SEARCHED if m.sample_kind == "image" and m not in _LARGE],
         "check_estimators_dtypes",
     ),
