@@ -29,11 +29,11 @@ def weighted_sum(terms: Float[Array, "*shape"], weight: Array | None) -> Scalar:
     return jnp.dot(terms.reshape(-1), weights.reshape(-1), precision=jax.lax.Precision.HIGHEST)
 
 
-def check_floating(*arrays: Array) -> None:
+def check_floating(*arrays: Any) -> None:
     """Refuses integers, whose differences may overflow.
 
     Args:
-        *arrays: Samples.
+        *arrays: Samples, arrays of JAX or NumPy.
 
     Raises:
         ValueError: If one does not hold floating-point numbers.

@@ -84,6 +84,7 @@ def test_penalties_may_be_a_list_and_whole_numbers_are_refused():
     distance = InvariantDistance(TransformedDistance(Affine()), NoAlignment())
     images = jnp.asarray([blob(0.0, 0.0), blob(0.1, 0.0)])
     assert distance.prepared(images, jnp.asarray([0.5])).penalty.dtype == images.dtype
+    assert distance.prepared(np.asarray(images)).penalty.dtype == images.dtype
     whole = jnp.ones((2, 4, 4, 1), jnp.uint8)
     with pytest.raises(ValueError, match="floating numbers, not uint8"):
         distance.prepared(whole)
