@@ -104,8 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if message is None:
             raise
     print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
-    if argv is None and status != 2:
-        # XLA's threads may still be compiling, and crash a process that ends as usual.
+    if argv is None:
+        # XLA's threads may still be compiling, and crash a process that ends as usual; writes that
+        # failed may come back late, with tracebacks.
         with contextlib.suppress(OSError):
             if sys.stdout is not None:  # None where it is closed
                 sys.stdout.flush()

@@ -295,7 +295,7 @@ class SnapshotFolder:
         self._failed = True
         return OSError(
             f"the fit's state cannot be saved in {str(self._path)!r} ({save_reason(error)}); what "
-            "was saved before is complete: make room there, then go on from it"
+            "was saved before is complete: make room there"
         )
 
     @signals_deferred()
