@@ -43,7 +43,9 @@ def test_a_module_that_no_test_names_is_tested_where_it_is_imported() -> None:
     assert "tests/features/test_scattering.py" in map(
         str, files_for("diffclust/features/_filters.py")
     )
-    assert "tests/storage/test_checkpoint.py" in map(str, files_for("diffclust/storage/staging.py"))
+    assert "tests/storage/test_checkpoint.py" in map(
+        str, files_for("diffclust/storage/orbax_errors.py")
+    )
 
 
 def test_every_file_is_selected_once() -> None:
