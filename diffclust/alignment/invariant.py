@@ -132,8 +132,8 @@ class InvariantDistance(eqx.Module):
         penalty = jnp.asarray(given, dtype)
         if penalty.shape != (self.energy.num_penalties,):
             raise ValueError(
-                f"penalty must be {self.energy.num_penalties} numbers, one for each term of "
-                f"{type(self.energy).__name__}, not of shape {penalty.shape}"
+                f"penalty must have length {self.energy.num_penalties}, one number for each term "
+                f"of {type(self.energy).__name__}, not of shape {penalty.shape}"
             )
         count = leaves[0].shape[0]
         clusters = Clusters(examples, jnp.tile(penalty[None], (count, 1)))

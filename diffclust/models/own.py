@@ -38,7 +38,7 @@ class AbstractOwnModel(AbstractImageModel):
     """A user-defined composition, for samples of any kind.
 
     Attributes:
-        penalties: Weights of the energy's penalty terms, one per term.
+        penalties: Weights of the energy's penalty terms, one per term; by default all are zero.
         has_missing: Whether samples may hold NaN, which the energy must handle.
         engine: The type of the composition.
     """
@@ -51,17 +51,22 @@ class AbstractOwnModel(AbstractImageModel):
     engine: ClassVar[type[Lloyd] | type[GradientEM]]
 
     def __check_init__(self):
-        """Refuses another solver, and any number of weights other than one per term."""
+        """Refuses another solver, and weights that are given but not one per term."""
         solver, engine = self.solver(), self.engine.__name__
         if not isinstance(solver, self.engine):
             name, given = type(self).__name__, type(solver).__name__
             raise ValueError(f"{name}(K, {engine}(energy, aligner)) takes no {given} there")
         energy = solver.energy
-        if len(self.penalties) != energy.num_penalties:
+        if self.penalties and len(self.penalties) != energy.num_penalties:
             raise ValueError(
-                f"penalties must be {energy.num_penalties} numbers, one for each term of "
+                f"penalties must have length {energy.num_penalties}, one number for each term of "
                 f"{type(energy).__name__}, not {self.penalties}"
             )
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        """Weights of all penalty terms."""
+        return self.penalties or (0.0,) * self.solver().energy.num_penalties
 
     @abc.abstractmethod
     def solver(self) -> Lloyd | GradientEM:
@@ -239,7 +244,7 @@ class Clustering(AbstractOwnModel, AbstractPrototypeModel):
         return self.lloyd.family
 
     def penalty(self) -> tuple[float, ...]:
-        return self.penalties
+        return self._weights
 
     def plan(self, *sides: int) -> LloydPlan:
         return dataclasses.replace(super().plan(*sides), seeding=self.seeding)
@@ -330,8 +335,8 @@ class GradientClustering(AbstractOwnModel, AbstractTrainedModel):
         count, dtype = self.num_clusters, jnp.result_type(*jax.tree.leaves(prototypes))
         if self.has_missing:
             prototypes = jax.tree.map(_filled, prototypes)
-        weights = jnp.asarray(self.penalties, dtype)
-        penalty = jnp.broadcast_to(weights, (count, len(self.penalties)))
+        weights = jnp.asarray(self._weights, dtype)
+        penalty = jnp.broadcast_to(weights, (count, weights.size))
         objective = self.gradient.reduction.init(count, dtype)
         learned = prototypes if self.initialise is None else self.initialise(prototypes, key)
         if not isinstance(learned, Learned):

@@ -183,7 +183,7 @@ def test_what_means_nothing_is_refused(key: jax.Array) -> None:
         "Unread.init returns.*nothing would be learned": lambda: GradientEM(
             TransformedDistance(Identity()), NoAlignment(), Unread(1.0)
         ),
-        "penalties must be 0 numbers.*TransformedDistance": lambda: GradientClustering(
+        "penalties must have length 0.*TransformedDistance": lambda: GradientClustering(
             K, plain, penalties=(1.0,)
         ),
         "short list.*screening=.*leave out 2": lambda: GradientClustering(

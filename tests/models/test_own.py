@@ -554,8 +554,20 @@ def test_samples_may_be_nested_lists(key: jax.Array) -> None:
     np.testing.assert_array_equal(lists.assignments, array.assignments)
 
 
+def test_weights_of_penalties_are_zero_by_default(key: jax.Array) -> None:
+    lloyd = Lloyd(TransformedDistance(Affine()), Descent((Stage(2),)))
+    samples = np.asarray(jax.random.uniform(key, (8, 6, 6, 1)))
+    none, zero = (
+        Clustering(2, lloyd, penalties=given, num_restarts=1, max_passes=2)
+        for given in ((), (0.0,))
+    )
+    results = none.fit(samples, key=key), zero.fit(samples, key=key)
+    assert results[0].loss == results[1].loss
+    np.testing.assert_array_equal(results[0].prototypes, results[1].prototypes)
+
+
 def test_penalties_must_be_the_energys() -> None:
-    with pytest.raises(ValueError, match="penalties must be 0 numbers"):
+    with pytest.raises(ValueError, match="penalties must have length 0"):
         Clustering(K, plain().lloyd, penalties=(1.0,))
 
 

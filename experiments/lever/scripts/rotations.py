@@ -26,7 +26,7 @@ check_aligner(aligner, energy, key=key)
 
 settings = {"max_passes": 10, "num_restarts": 2, "split_merge": False}
 plain = KMeans(10, **settings).fit(turned, key=key)
-model = Clustering(10, Lloyd(energy, aligner), penalties=(0.0,), **settings)
+model = Clustering(10, Lloyd(energy, aligner), **settings)
 result = model.fit(turned, key=key)
 accuracy = {
     name: scores(digits.labels, each.assignments)["acc"]
