@@ -94,17 +94,22 @@ CHANGED: dict[str, dict[str, Any]] = {
         "default": INITIAL_VARIANCE,
         "help": "of DTI mixtures; not as published",
     },
+    "variance_curriculum": {
+        "action": argparse.BooleanOptionalAction,
+        "default": True,
+        "help": "of DTI mixtures; not as published",
+    },
 }
 """Options of commands that fit DTI models, whose defaults changed on 30 November 2026: rows from
-before have `fit`, and mixtures 0.25."""
+before have `fit`, and mixtures 0.25 and no curriculum of variances."""
 
 
 def changed_of(args: argparse.Namespace, method: str) -> dict[str, Any]:
     """The settings that these options ask of a method."""
     if getattr(args, "as_published", False):
         return {}
-    variance = {"initial_variance": args.initial_variance} if method == "dti-gmm" else {}
-    return {"bias_correction": args.bias_correction, **variance}
+    names = CHANGED if method == "dti-gmm" else ["bias_correction"]
+    return {name: getattr(args, name) for name in names}
 
 
 def changed_words(args: argparse.Namespace, method: str) -> list[str]:
@@ -112,7 +117,8 @@ def changed_words(args: argparse.Namespace, method: str) -> list[str]:
     given = changed_of(args, method)
     words = ["bias correction fit"] * (given.get("bias_correction") == "fit")
     variance = given.get("initial_variance", INITIAL_VARIANCE)
-    return words + [f"initial variance {variance:g}"] * (variance != INITIAL_VARIANCE)
+    words += [f"initial variance {variance:g}"] * (variance != INITIAL_VARIANCE)
+    return words + ["all variances learned"] * (not given.get("variance_curriculum", True))
 
 
 def data_of(name: str, limit: int | None = None):

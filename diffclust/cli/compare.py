@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _ICON = svg_icon("0 0 4 4", '<path fill="#2f6690" d="M0 0h2v2H0zM2 2h2v2H2z"/>')
 
 _SEARCH = {*AbstractLloydModel.__annotations__, *Training.__annotations__, "seeding"}
-_SEARCH |= {"refine_steps", "align_steps", "backbone", "initial_variance"}
+_SEARCH |= {"refine_steps", "align_steps", "backbone", "initial_variance", "variance_curriculum"}
 """Settings of how a fit searches; all others are part of what its loss means."""
 
 

@@ -280,6 +280,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
         mask: Which pixels of samples count, as `diffclust.masks.as_mask` takes it; None for all.
         spatial_variances: Whether a Gaussian's variances are moved only by the spatial transforms,
             as in the code of the paper's authors.
+        fixed_variances: Whether no gradient reaches a Gaussian's variances.
 
     References:
         Monnier et al., DTI clustering, Eqs. 2, 4 and 5; Sec. 5.1 for the window (σ = 7 of 28).
@@ -290,6 +291,7 @@ class TransformedPrototype(AbstractTransformedEnergy):
     window: float | None = eqx.field(static=True, default=None, kw_only=True)
     mask: str | None = eqx.field(static=True, default=None, kw_only=True, converter=as_mask)
     spatial_variances: bool = eqx.field(static=True, default=False, kw_only=True)
+    fixed_variances: bool = eqx.field(static=True, default=False, kw_only=True)
 
     def __check_init__(self):
         """Refuses other parts, and a window whose width is not positive."""
@@ -324,10 +326,13 @@ class TransformedPrototype(AbstractTransformedEnergy):
         apply = self.transform.bind(height, width)
         if not isinstance(prototype, GaussianImages):
             return apply(params, prototype)
-        gaussian, variance = prototype.gaussian, self.transform.bind_variance(height, width)
+        gaussian, bound = prototype.gaussian, self.transform.bind_variance(height, width)
         if self.spatial_variances:
-            variance = bind_spatial_variance(self.transform, height, width)
-        return DiagonalGaussian(apply(params, gaussian.mean), variance(params, gaussian.variance))
+            bound = bind_spatial_variance(self.transform, height, width)
+        variance = bound(params, gaussian.variance)
+        if self.fixed_variances:
+            variance = jax.lax.stop_gradient(variance)
+        return DiagonalGaussian(apply(params, gaussian.mean), variance)
 
     def weight(self, height: int, width: int, dtype: jnp.dtype) -> Array | None:
         """The weight of each pixel.

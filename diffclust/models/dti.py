@@ -94,10 +94,14 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
         initial_variance: Variance of every pixel before the first step, to which the square of
             `min_deviation` is added. With a large one, memberships are soft at first, and
             components whose means are alike stay alike until it has shrunk.
+        variance_curriculum: Whether variances are learned only in the phases with all transforms.
+            Before that all are `initial_variance`, so that the means are fitted nearly as by
+            `DTIKMeans`, and no component becomes wide and takes the images of others.
         published: Those of `DTIKMeans`, with all components in every step, initial variances of
             0.25 (the paper prints Σ = 0.5, which is the standard deviation in the authors' code),
-            and variances moved only by the spatial transforms. These act on the variances, as in
-            Eq. 5; in the authors' code they act on the standard deviations.
+            and variances that are learned from the start and moved only by the spatial transforms.
+            These act on the variances, as in Eq. 5; in the authors' code they act on the standard
+            deviations.
 
     References:
         Monnier et al., DTI clustering, Eq. 5 and Algorithm 1.
@@ -107,11 +111,13 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
         static=True, default="all", kw_only=True
     )
     initial_variance: float = eqx.field(static=True, default=0.01, kw_only=True)
+    variance_curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
 
     published: ClassVar = {
         **_PUBLISHED,
         "followed": None,
         "initial_variance": 0.25,
+        "variance_curriculum": False,
         "variance_transforms": "spatial",
     }
 
@@ -122,6 +128,7 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
             self.min_deviation,
             followed=self.followed,
             spatial_variances=self.variance_transforms == "spatial",
+            variance_curriculum=self.variance_curriculum,
         )
 
 

@@ -51,6 +51,7 @@ class PrototypeObjective(eqx.Module):
         initial_variance: Variance of every pixel of a prototype before the first step; None if
             prototypes have no variances.
         spatial_variances: Whether variances are moved only by the spatial transforms.
+        variance_curriculum: Whether variances are fixed until all transforms are learned.
         transforms: The user's own transforms of prototypes, in the order in which they act and are
             learned, which replace those that the model names; None for the latter.
     """
@@ -60,6 +61,7 @@ class PrototypeObjective(eqx.Module):
     followed: int | None = eqx.field(static=True)
     initial_variance: float | None = eqx.field(static=True, default=None)
     spatial_variances: bool = eqx.field(static=True, default=False)
+    variance_curriculum: bool = eqx.field(static=True, default=False, kw_only=True)
     transforms: tuple[AbstractTransform, ...] | None = eqx.field(default=None, kw_only=True)
 
     def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
@@ -91,6 +93,7 @@ def mixture(
     *,
     followed: int | None = 3,
     spatial_variances: bool = False,
+    variance_curriculum: bool = False,
 ) -> PrototypeObjective:
     """Makes the objective of a Gaussian mixture with independent pixels.
 
@@ -99,6 +102,7 @@ def mixture(
         min_deviation: Standard deviation whose square is added to all variances.
         followed: For how many clusters of a sample the gradient is computed; None for all.
         spatial_variances: Whether variances are moved only by the spatial transforms.
+        variance_curriculum: Whether variances are fixed until all transforms are learned.
 
     Returns:
         The objective.
@@ -112,7 +116,14 @@ def mixture(
         _validation.count(followed, "followed")
     density = GaussianNegativeLogLikelihood(min_deviation=min_deviation)
     reduction = MixtureLikelihood()
-    return PrototypeObjective(density, reduction, followed, initial_variance, spatial_variances)
+    return PrototypeObjective(
+        density,
+        reduction,
+        followed,
+        initial_variance,
+        spatial_variances,
+        variance_curriculum=variance_curriculum,
+    )
 
 
 _BACKBONES: dict[str, Callable[..., AbstractBackbone]] = {
@@ -215,7 +226,8 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
             channels: Channels of the images.
             transforms: How many of the transforms are used, first to last; None for all.
         """
-        sequence = self.sequence(channels)[:transforms]
+        whole = self.sequence(channels)
+        sequence, is_whole = whole[:transforms], transforms in (None, len(whole))
         transform = compose(*sequence) if sequence else Identity()
         objective = self._objective
         return TransformedPrototype(
@@ -224,6 +236,7 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
             window=self.window,
             mask=self.pixel_mask,
             spatial_variances=objective.spatial_variances,
+            fixed_variances=objective.variance_curriculum and not is_whole,
         )
 
     def solver(self, transforms: int, channels: int, *, final: bool = False) -> GradientEM:

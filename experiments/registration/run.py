@@ -3,6 +3,7 @@
     python -m experiments.registration.run [--seed 0] [--seeds 5] [--draw N] [--quick]
         [--results FILE] [--sets mnist-test usps ...] [--methods di-spectral ...]
         [--registers none auto] [--limit N] [--bias-correction fit] [--initial-variance 0.25]
+        [--no-variance-curriculum]
         [--source FOLDER|FILE|tfds:NAME [--split all] [--size 28] [--k K]]
     python -m experiments.registration.run --results FILE --table
 

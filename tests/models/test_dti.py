@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import chex
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, PyTree
 
 import diffclust
 from diffclust import metrics
@@ -26,6 +28,7 @@ from diffclust.models import (
     warped_prototypes,
 )
 from diffclust.models.gradient import mixture
+from diffclust.prototypes import Learned
 from diffclust.solvers import FitError, Progress, Status, gradient_problem
 from diffclust.solvers.gradient import BatchOrder
 from diffclust.storage.snapshots import SnapshotFolder
@@ -512,6 +515,29 @@ def test_variances_must_be_positive() -> None:
         GaussianMixture(3, initial_variance=0.0)
     with pytest.raises(ValueError, match="min_deviation must be positive"):
         DTIGaussianMixture(3, min_deviation=-1.0)
+
+
+def test_mixtures_begin_as_kmeans() -> None:
+    """Until all transforms are learned, variances are fixed, and gradients those of K-means."""
+    images = jnp.asarray(IMAGES)
+
+    def gradient(model: AbstractGradientModel, transforms: int) -> PyTree:
+        solver = model.solver(transforms, 1)
+
+        def loss(learned: Learned) -> Array:
+            return jnp.sum(solver.losses(learned, images, solver.assign(learned, images, None)))
+
+        learned = model.init(images[:3], KEY)
+        return eqx.filter_jit(eqx.filter_grad(loss))(learned).clusters.prototype
+
+    model = DTIGaussianMixture(3, transforms="aff", followed=1)
+    first, last = gradient(model, 0), gradient(model, 1)
+    variance = model.initial_variance + model.min_deviation**2
+    of_kmeans = gradient(DTIKMeans(3, transforms="aff"), 0)
+    np.testing.assert_allclose(first.mean, of_kmeans / (2 * variance), rtol=1e-4, atol=1e-4)
+    assert np.all(first.deviation == 0.0)
+    assert np.any(last.deviation != 0.0)
+    assert not DTIGaussianMixture.as_published(3).energy(1, 0).fixed_variances
 
 
 def test_settings_are_flat() -> None:
