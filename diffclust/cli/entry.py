@@ -242,7 +242,7 @@ def _method_in(arguments: list[str], source: Sequence[str], default: str) -> str
 
 def _methods_of_table(source: Sequence[str]) -> "list[Method]":
     """The methods for what the source names; none of images."""
-    if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".ts")):
+    if not source or not source[0].lower().endswith((".npz", ".csv", ".tps", ".tsv", ".ts")):
         return []
     from diffclust.data.landmarks import table_of
     from diffclust.methods import methods_of_table

@@ -201,7 +201,7 @@ class Fit(_Clustering):
         source: What to cluster: digits, mnist, usps, affine-mnist, diffeo-mnist, mnist-1k,
             mnist-color or affnist-like, a folder of pictures or of recordings, a .npy, .npz or IDX
             file, or tfds: and the name of a prepared set of TensorFlow Datasets; with methods of
-            shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv or .ts.
+            shapes a table of landmarks, .npz, .csv or .tps; of series .npz, .csv, .tsv or .ts.
         clusters: Number of clusters.
         method: The method; for a file of shapes or series, by default the first method for these.
             'diffclust fit --method NAME --help' shows its options.

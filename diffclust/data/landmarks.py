@@ -180,11 +180,11 @@ def table_of(path: Path) -> Literal["landmarks", "series"] | None:
 
     Returns:
         `"landmarks"` for a `.tps`, a `.csv` with a header, and an `.npz` with that key; `"series"`
-        for a `.ts`, a `.csv` without a header, and an `.npz` with that key; None for images, and
-        where nobody knows.
+        for a `.ts` or `.tsv`, a `.csv` without a header, and an `.npz` with that key; None for
+        images, and where nobody knows.
     """
     suffix = path.suffix.lower()
-    if suffix not in (".npz", ".csv", ".tps", ".ts") or not path.is_file():
+    if suffix not in (".npz", ".csv", ".tps", ".tsv", ".ts") or not path.is_file():
         return None
     if suffix == ".csv":
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Series over time: loading them from `.npz`, `.csv` and `.ts` files."""
+"""Series over time: loading them from `.npz`, `.csv`, `.tsv` and `.ts` files."""
 
 import importlib
 import warnings
@@ -50,8 +50,8 @@ def load_series(
     Args:
         path: An `.npz` with the key `series`, `[n, length]` or `[n, length, channels]`, NaN after
             the end of shorter ones, and perhaps `labels`; a `.csv` without a header and one series
-            a row, empty after its end; or a `.ts` of the time series archives, which aeon reads
-            (`pip install '.[series]'`).
+            a row, empty after its end; a `.tsv` of the UCR archive, in which the class comes first;
+            or a `.ts` of the archives, which aeon reads (`pip install '.[series]'`).
         labels: One class for each series; those of the file where they are not given.
         name: What the data are called; by default the file's name without its suffix.
         length: Series of fewer values are filled up with NaN to so many; None for the longest's.
@@ -95,6 +95,18 @@ def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
             f"{str(path)!r} has no key 'series'; save them with np.savez(path, series=series)"
         )
     return arrays["series"], next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
+
+
+def _read_tsv(path: Path) -> tuple[Any, np.ndarray]:
+    rows, _ = _read_csv(path)
+    classes = np.asarray([row[0] for row in rows])
+    if not np.array_equal(classes, np.round(classes)):
+        other = np.flatnonzero(classes != np.round(classes))[0]
+        raise DataError(
+            f"the first column of {str(path)!r} holds {classes[other]:g}, and in a .tsv of the UCR "
+            "archive it holds the class, an integer; write a table without classes as .csv"
+        )
+    return [row[1:] for row in rows], classes.astype(np.int64)
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:
@@ -153,5 +165,5 @@ def _read_ts(path: Path) -> tuple[Any, np.ndarray | None]:
     return [np.asarray(case).T for case in cases], classes if has_classes else None
 
 
-_READERS = {".npz": _read_npz, ".csv": _read_csv, ".ts": _read_ts}
+_READERS = {".npz": _read_npz, ".csv": _read_csv, ".tsv": _read_tsv, ".ts": _read_ts}
 """What reads each kind of file."""

@@ -140,7 +140,7 @@ def _load_file(source: str, options: LoadOptions) -> Dataset:
     else:
         what = (
             "is not a folder, .npy, .npz or IDX file, nor one of landmarks (.npz, .csv, .tps) or "
-            "series (.npz, .csv, .ts)"
+            "series (.npz, .csv, .tsv, .ts)"
         )
     raise DataError(f"source {source!r} {what}; give {_known_sources()}.")
 

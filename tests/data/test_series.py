@@ -33,6 +33,16 @@ def test_csv_with_rows_of_different_lengths(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result, [[1, 2, 3], [4, 5, nan], [6, nan, 8]])
 
 
+def test_the_first_column_of_a_tsv_holds_the_classes(tmp_path: Path) -> None:
+    """As the UCR archive stores series, with NaN after the end of shorter ones."""
+    (tmp_path / "Walks_TRAIN.tsv").write_text("-1\t0.5\t2\t3e-1\n1\t4\t5\tNaN\n")
+    assert table_of(tmp_path / "Walks_TRAIN.tsv") == "series"
+    result = load_series(tmp_path / "Walks_TRAIN.tsv")
+    np.testing.assert_allclose(result.series[..., 0], [[0.5, 2, 0.3], [4, 5, np.nan]])
+    np.testing.assert_array_equal(result.labels, [0, 1])
+    assert result.label_names == ("-1", "1")
+
+
 def test_ts_is_read_by_aeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.ts").write_text("@data\n1,2,3:one\n")
     with monkeypatch.context() as without:
@@ -106,12 +116,17 @@ def test_what_is_no_series_is_refused(values: object, message: str) -> None:
 
 
 def test_bad_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv' does not exist; give .* \(.npz, .csv, .ts\)"):
+    with pytest.raises(
+        DataError, match=r"a.csv' does not exist; give .* \(.npz, .csv, .tsv, .ts\)"
+    ):
         load_series(tmp_path / "a.csv")
     with pytest.raises(DataError, match=r"is a folder; give the path of a file of series"):
         load_series(tmp_path)
-    (tmp_path / "a.tsv").write_text("1\t2\n")
-    with pytest.raises(DataError, match=r"a.tsv' is of no kind .*; give a file of .npz, .csv"):
+    (tmp_path / "a.dat").write_text("1\t2\n")
+    with pytest.raises(DataError, match=r"a.dat' is of no kind .*; give a file of .npz, .csv"):
+        load_series(tmp_path / "a.dat")
+    (tmp_path / "a.tsv").write_text("1\t2\t3\n0.5\t2\t3\n")
+    with pytest.raises(DataError, match=r"holds 0.5, .* the class, an integer; .* as .csv"):
         load_series(tmp_path / "a.tsv")
     np.savez(tmp_path / "a.npz", other=SERIES)
     with pytest.raises(DataError, match="no key 'series'"):
