@@ -118,7 +118,8 @@ def changed_words(args: argparse.Namespace, method: str) -> list[str]:
     words = ["bias correction fit"] * (given.get("bias_correction") == "fit")
     variance = given.get("initial_variance", INITIAL_VARIANCE)
     words += [f"initial variance {variance:g}"] * (variance != INITIAL_VARIANCE)
-    return words + ["all variances learned"] * (not given.get("variance_curriculum", True))
+    late = given.get("variance_curriculum", True)
+    return words if late else [*words, "variances learned from the start"]
 
 
 def data_of(name: str, limit: int | None = None):

@@ -99,14 +99,13 @@ def _read_npz(path: Path) -> tuple[Any, np.ndarray | None]:
 
 def _read_tsv(path: Path) -> tuple[Any, np.ndarray]:
     rows, _ = _read_csv(path)
-    classes = np.asarray([row[0] for row in rows])
-    if not np.array_equal(classes, np.round(classes)):
-        other = np.flatnonzero(classes != np.round(classes))[0]
+    classes = [float(row[0]) for row in rows]
+    if other := [value for value in classes if not value.is_integer()]:
         raise DataError(
-            f"the first column of {str(path)!r} holds {classes[other]:g}, and in a .tsv of the UCR "
+            f"the first column of {str(path)!r} holds {other[0]:g}, and in a .tsv of the UCR "
             "archive it holds the class, an integer; write a table without classes as .csv"
         )
-    return [row[1:] for row in rows], classes.astype(np.int64)
+    return [row[1:] for row in rows], np.asarray(classes, np.int64)
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:

@@ -96,7 +96,7 @@ class DTIGaussianMixture(MixtureSettings, AbstractDTIModel):
             components whose means are alike stay alike until it has shrunk.
         variance_curriculum: Whether variances are learned only in the phases with all transforms.
             Before that all are `initial_variance`, so that the means are fitted nearly as by
-            `DTIKMeans`, and no component becomes wide and takes the images of others.
+            K-means, and no component becomes wide and takes the images of others.
         published: Those of `DTIKMeans`, with all components in every step, initial variances of
             0.25 (the paper prints Σ = 0.5, which is the standard deviation in the authors' code),
             and variances that are learned from the start and moved only by the spatial transforms.
