@@ -64,6 +64,15 @@ class PrototypeObjective(eqx.Module):
     variance_curriculum: bool = eqx.field(static=True, default=False, kw_only=True)
     transforms: tuple[AbstractTransform, ...] | None = eqx.field(default=None, kw_only=True)
 
+    def __check_init__(self):
+        """Refuses transforms that do not move variances, if prototypes have them."""
+        for transform in () if self.initial_variance is None else self.transforms or ():
+            if type(transform).bind_variance is AbstractTransform.bind_variance:
+                raise ValueError(
+                    f"{type(transform).__name__} does not say how it moves variances, which "
+                    "prototypes have here; define bind_variance"
+                )
+
     def prototypes(self, images: Float[Array, "clusters height width channels"]) -> PyTree:
         """Prototypes that start as images.
 
@@ -339,7 +348,13 @@ class AbstractGradientModel(AbstractTrainedModel, AbstractImageModel):
         """The phases of the curriculum."""
         count = len(self.transform_names)
         first = self.first_spatial(count, description.sample.shape[2])
-        return self.training.plan(count, description, split_from=first)
+        plan = self.training.plan(count, description, split_from=first)
+        if self._objective.variance_curriculum and all(p.solver < count for p in plan.phases):
+            raise ValueError(
+                "variances would never be learned, since no phase with all transforms has steps; "
+                "give one of the last two phases steps, or set variance_curriculum=False"
+            )
+        return plan
 
     def check(self, images: Images) -> None:
         """Refuses images that the transforms do not support."""

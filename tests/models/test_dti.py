@@ -501,6 +501,11 @@ def test_training_that_means_nothing(settings: dict, message: str) -> None:
         (DTIKMeans(3, training=Training(steps=(5, 5))), IMAGES, "steps must be 5 numbers"),
         (DTIKMeans(61), IMAGES, "61"),
         (DTIKMeans(3, training=Training(steps=(0, 0, 0, 0, 0))), IMAGES, "must not all be 0"),
+        (
+            DTIGaussianMixture(3, training=Training(steps=(5, 5, 5, 0, 0))),
+            IMAGES,
+            "never be learned",
+        ),
     ],
 )
 def test_images_it_is_not_for(

@@ -17,8 +17,8 @@ from diffclust.energies import HardMinimum
 from diffclust.models import PrototypeObjective, warped_prototypes
 from diffclust.report import write_report
 from diffclust.sampling import Boundary
-from diffclust.transforms import AbstractSpatialTransform, Affine
-from tests.registry import blobs
+from diffclust.transforms import AbstractSpatialTransform, AbstractTransform, Affine
+from tests.registry import Gain, blobs
 
 TRAINING = Training(max_steps=20, batch_size=8, split_merge=False, curriculum=False)
 OWN = PrototypeObjective(SquaredEuclidean(), HardMinimum(), followed=1)
@@ -107,3 +107,15 @@ def test_transforms_of_an_objective_and_of_the_model_are_not_both_given() -> Non
     DTIKMeans(2, own_objective=objective)
     with pytest.raises(ValueError, match="transforms are those of own_objective, not 'aff'"):
         DTIKMeans(2, transforms="aff", own_objective=objective)
+
+
+class Means(Gain):
+    """A transform of means alone."""
+
+    bind_variance = AbstractTransform.bind_variance
+
+
+def test_transforms_that_do_not_move_variances_are_refused_by_a_mixture() -> None:
+    dataclasses.replace(OWN, transforms=(Means(),))
+    with pytest.raises(ValueError, match="Means does not say how it moves variances"):
+        dataclasses.replace(OWN, transforms=(Affine(), Means()), initial_variance=0.1)
