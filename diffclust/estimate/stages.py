@@ -288,7 +288,7 @@ def _gradient_stages(fit: PlannedFit) -> Iterable[StageCost]:
     def run(
         steps: int, until: Callable[[Progress], bool], *, split_merge: bool = False
     ) -> Rehearsal:
-        training = model.training.shortened(steps, len(phases), split_merge=split_merge)
+        training = model.training.shortened(steps, plan, split_merge=split_merge)
         few = dataclasses.replace(model, training=training, num_restarts=1)
         return fit.rehearse(count, fit.chunk_size, until, few, whole=True)
 

@@ -17,6 +17,7 @@ _PUBLISHED: dict[str, Any] = {
     "transforms": "aff-morpho-tps",
     "backbone": "residual-batch-norm",
     "epochs": (50, 100, 50, 80, 20),
+    "curriculum_start": "identity",
     "split_merge": False,
     "refill_every": 50,
 }

@@ -68,7 +68,7 @@ def composition_values(model: AbstractSettings) -> dict[str, Any]:
     return dict(pair for name, part in own for pair in of(part, name))
 
 
-LATER = {"bias_correction": "fit", "variance_curriculum": False}
+LATER = {"bias_correction": "fit", "curriculum_start": "identity", "variance_curriculum": False}
 """Settings that states of earlier versions do not name, and what these did."""
 
 

@@ -321,6 +321,10 @@ class Training(AbstractSettings):
         tolerance: A phase ends early once the lowest loss of its last three windows of steps is
             less than this fraction below the lowest before them; 0 runs all steps.
         curriculum: Whether transforms are added one by one, rather than all at the start.
+        curriculum_start: With which transforms training begins if neither `steps` nor `epochs` are
+            given: `"spatial"`, with the first spatial transform and all before it, whose phase also
+            has the steps of those that are left out, or `"identity"`, with none. With the latter,
+            prototypes first become means of images at different positions.
         batch_size: Images per step. If not given, 128, or 64 if the images have at least 64 pixels
             on each side, but no more than there are images, rounded down to a multiple of the
             number of devices.
@@ -358,6 +362,9 @@ class Training(AbstractSettings):
     max_steps: int = eqx.field(static=True, default=6_000, kw_only=True, metadata={"least": 10})
     tolerance: float = eqx.field(static=True, default=0.0, kw_only=True)
     curriculum: bool = eqx.field(static=True, default=True, kw_only=True)
+    curriculum_start: Literal["spatial", "identity"] = eqx.field(
+        static=True, default="spatial", kw_only=True
+    )
     batch_size: int | None = eqx.field(static=True, default=None, kw_only=True)
     learning_rate: float = eqx.field(static=True, default=1e-3, kw_only=True)
     optimizer: optax.GradientTransformation | None = eqx.field(
@@ -417,6 +424,9 @@ class Training(AbstractSettings):
         name, steps = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
         if steps is None:
             steps = _shared_out(self.max_steps, len(solvers))
+            first = split_from if self.curriculum_start == "spatial" else 0
+            out = sum(solver < first for solver in solvers)
+            steps = (0,) * out + (sum(steps[: out + 1]), *steps[out + 1 :])
         if len(steps) != len(solvers):
             raise ValueError(
                 f"{name} must be {len(solvers)} numbers, one for each phase (no transforms, "
@@ -441,20 +451,21 @@ class Training(AbstractSettings):
             split_merge_every=_SPLIT_MERGE_EVERY if self.split_merge else 0,
             num_starts=self.num_starts,
             race=_race(sum(steps), self.num_starts),
+            steps=tuple(steps),
         )
 
-    def shortened(self, steps: int, phases: int, *, split_merge: bool) -> "Training":
+    def shortened(self, steps: int, plan: GradientPlan, *, split_merge: bool) -> "Training":
         """The same training with a single start and only a few steps.
 
         Args:
             steps: Number of steps in each phase that has any.
-            phases: Number of phases that have any steps.
+            plan: The plan of the training.
             split_merge: Whether clusters are split and removed.
 
         Returns:
             The training.
         """
-        few = tuple(steps if n else 0 for n in self.steps or self.epochs or (1,) * phases)
+        few = tuple(steps if number else 0 for number in plan.steps)
         changed = {"epochs": None, "num_starts": 1, "tolerance": 0.0}
         return dataclasses.replace(self, steps=few, split_merge=split_merge, **changed)
 

@@ -530,6 +530,7 @@ class GradientPlan:
         num_starts: Number of runs that race.
         race: The steps at which runs are compared; phases do not end early before the last of
             these.
+        steps: The steps from which the phases were made, also of phases that have none.
     """
 
     phases: tuple[Phase, ...]
@@ -544,6 +545,7 @@ class GradientPlan:
     evaluation_samples: int = 2048
     num_starts: int = 1
     race: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuses invalid numbers."""

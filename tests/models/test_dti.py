@@ -28,6 +28,7 @@ from diffclust.models import (
     warped_prototypes,
 )
 from diffclust.models.gradient import mixture
+from diffclust.parallel import Data
 from diffclust.prototypes import Learned
 from diffclust.solvers import FitError, Progress, Status, gradient_problem
 from diffclust.solvers.gradient import BatchOrder
@@ -543,6 +544,31 @@ def test_mixtures_begin_as_kmeans() -> None:
     assert np.all(first.deviation == 0.0)
     assert np.any(last.deviation != 0.0)
     assert not DTIGaussianMixture.as_published(3).energy(1, 0).fixed_variances
+
+
+@pytest.mark.parametrize(
+    ("transforms", "start", "steps"),
+    [
+        ("col-aff-tps", "spatial", {2: 632, 3: 266 + 100}),
+        ("col-aff-tps", "identity", {0: 100, 1: 266, 2: 266, 3: 266 + 100}),
+        ("aff", "spatial", {1: 1000}),
+        ("col", "spatial", {1: 1000}),
+        ("", "spatial", {0: 1000}),
+    ],
+)
+def test_training_begins_with_the_first_spatial_transform(
+    transforms: str, start: Any, steps: dict[int, int]
+) -> None:
+    training = Training(max_steps=1000, curriculum_start=start)
+    model = DTIKMeans(3, transforms=transforms, training=training)
+    plan = model.training_plan(Data(IMAGES).description)
+    found = dict.fromkeys(steps, 0)
+    for phase in plan.phases:
+        found[phase.solver] += phase.steps
+    assert found == steps
+    few = dataclasses.replace(model, training=training.shortened(2, plan, split_merge=False))
+    short = few.training_plan(Data(IMAGES).description).phases
+    assert [(p.solver, p.steps) for p in short] == [(p.solver, 2) for p in plan.phases]
 
 
 def test_settings_are_flat() -> None:

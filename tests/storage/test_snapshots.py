@@ -425,9 +425,10 @@ def test_what_tells_a_fit_from_others_is_what_earlier_versions_wrote() -> None:
     data = Data(np.zeros((6, 4, 4, 1), np.float32))
     settings = identity_of(GaussianMixture(2), data, None)["settings"]
     assert settings["batch_size"] is None
-    assert settings["bias_correction"] == "array"
-    before = GaussianMixture(2, training=Training(bias_correction="fit"))
-    assert "bias_correction" not in identity_of(before, data, None)["settings"]
+    assert (settings["bias_correction"], settings["curriculum_start"]) == ("array", "spatial")
+    before = Training(bias_correction="fit", curriculum_start="identity")
+    was = identity_of(GaussianMixture(2, training=before), data, None)["settings"]
+    assert not {"bias_correction", "curriculum_start"} & was.keys()
 
 
 def test_a_folder_that_nothing_is_saved_in_needs_no_orbax(
