@@ -17,6 +17,7 @@ from diffclust.data import load
 from diffclust.estimate import Estimate, StageCost, estimate, measure, stages
 from diffclust.estimate.measure import Interval, Rehearsal, Watch, rehearse
 from diffclust.models import AbstractModel, Clustering, Training
+from diffclust.parallel import Data
 from diffclust.solvers import Cancelled, Lloyd, Progress
 from tests.models.test_own import Pair, PairMeans, pairs
 
@@ -342,6 +343,8 @@ def test_trees_have_no_estimate() -> None:
 
 
 def test_rehearsals_of_epochs_and_of_short_phases_have_the_steps_asked_for() -> None:
+    images = Data(np.zeros((60, 4, 4, 1), np.float32)).description
     for given in ({"epochs": (30, 0, 3)}, {"steps": (20, 0, 5000)}):
-        training = Training(**given).shortened(51, 2, split_merge=False)
-        assert (training.steps, training.epochs) == ((51, 0, 51), None)
+        training = Training(**given)
+        few = training.shortened(51, training.plan(1, images), split_merge=False)
+        assert (few.steps, few.epochs) == ((51, 0, 51), None)
