@@ -72,7 +72,8 @@ def cut_mean_graph(
         The clustering, and its stability before single samples were moved: the mean adjusted Rand
         index between it and the clusterings of the graphs for each single distance; if there is
         only one distance, of those for each number of neighbours. It is 0 if all distances are,
-        and there is a warning.
+        and there is a warning. Its figures also have the least of these indices
+        (`least_stability`) and the number of eigenvectors of the embedding that was used.
     """
     graphs = self_tuning_graphs(neighbours, num_neighbours)
     affinities = mean_graph(graphs)
@@ -88,6 +89,8 @@ def cut_mean_graph(
     apart = are_apart(near.distance for near in neighbours)
     if len(graphs) > 1:
         figures["stability"] = cut.stability if apart else 0.0
+        figures["least_stability"] = float(cut.indices.min()) if apart else 0.0
+        figures["eigenvectors"] = cut.embedding.vectors.shape[1]
     scales = [
         self_tuning_scales(near, num_neighbours=k) for near in neighbours for k in num_neighbours
     ]

@@ -197,11 +197,18 @@ def _graph_figures(result: Result) -> dict[str, str]:
     usual = getattr(result.model, "neighbour_numbers", ())
     if (taken := result.outcome.extras.get("num_neighbours")) is not None and (*taken,) != usual:
         texts["Neighbours"] = f"{', '.join(map(str, taken))}; clusters by half as many are unsteady"
+    if (vectors := figures.get("eigenvectors", clusters)) > clusters:
+        texts["Eigenvectors"] = (
+            f"{integer(vectors)}, more than clusters, and weighted: these clusters agree better "
+            f"with those of the single graphs than those by {integer(clusters)} do"
+        )
     if "stability" in figures:
+        least = figures.get("least_stability")
         texts["Stability"] = (
             f"{number(figures['stability'], digits=3)}: how alike these clusters are and those of "
             "each averaged graph alone, as a mean adjusted Rand index; 0 by chance, 1 where all "
-            f"agree. {unsteady(figures['stability'])}"
+            f"agree. {'' if least is None else f'The least is {number(least, digits=3)}. '}"
+            f"{unsteady(figures['stability'])}"
         )
     return texts
 

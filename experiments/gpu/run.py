@@ -71,6 +71,11 @@ PLAN = (
     Measurement("scattering", 120, module="rivals"),
     Measurement("kymatio-jax", 120, module="rivals"),
     Measurement("kymatio-torch", 120, module="rivals"),
+    *(
+        Measurement(f"{method}-{name}-as-published", 580)
+        for name in ("affine-mnist", "diffeo-mnist", "mnist")
+        for method in ("ai-kmeans", "di-kmeans")
+    ),
     Measurement("passes", 240),
     Measurement("passes-as-published", 400),
     Measurement("pmap", 90),
@@ -78,14 +83,14 @@ PLAN = (
     Measurement("ai-kmeans-60000", 300, seeds=3),
     Measurement("di-kmeans-10000", 240, seeds=3),
     Measurement("di-kmeans-60000", 400, seeds=3),
+    *(
+        Measurement(f"{method}{name}-as-published", 580, seeds=10, alone=False)
+        for name in ("-mnist-test", "-mnist-1k", "-usps", "", "-color-published", "-affnist-like")
+        for method in ("dti-kmeans", "dti-gmm")
+    ),
     Measurement("dti-kmeans-authors-steps", 580, seeds=10, alone=False),
     Measurement("dti-gmm-authors-steps", 580, seeds=10, alone=False),
     Measurement("dti-kmeans-residual", 580, seeds=10, alone=False),
-    *(
-        Measurement(f"{method}{name}-as-published", 580, seeds=10, alone=False)
-        for name in ("-mnist-1k", "-usps", "-mnist-test", "")
-        for method in ("dti-kmeans", "dti-gmm")
-    ),
     Measurement("dti-kmeans-fit", 500, seeds=10, alone=False),
     Measurement("dti-gmm-fit", 500, seeds=10, alone=False),
     Measurement("ai-kmeans-60000-as-published", 580, seeds=3),

@@ -1,13 +1,14 @@
 """Photographs in grey, of which a ground is doubtful: what `register="auto"` makes of them.
 
     python -m experiments.photographs.grey [--seed 0] [--seeds 1] [--quick] [--limit 600]
-        [--sets plain grounds paper textured noise polarities] [--results FILE]
+        [--sets plain grounds paper textured noise polarities places planted] [--results FILE]
 
 The photographs of `experiments.default_method` in grey, and MNIST's training digits on textures,
 in noise, and in noise lighter or darker than their ground. PSSC by the ground that is found
 (`found`, without trying others), with the ground kept, without registration, by `auto`, and by the
-mean graph of the first three (`mean`). The rule was chosen on these sets. Labels score, and nothing
-else.
+mean graph of the first three (`mean`). The rule was chosen on these sets, but for the last two:
+noisy digits in the left or the right half, and noisy digits with near-copies of one of them. Labels
+score, and nothing else.
 """
 
 import functools
@@ -24,7 +25,9 @@ from diffclust.registration import ink_of
 from experiments.default_method.run import SETS as PHOTOGRAPHS
 from experiments.harness import RESULTS, arguments, asked_runs, finish
 from experiments.photographs.views import neighbours_of
+from experiments.registration.balance import COPIES
 from experiments.registration.development import SETS as DIGITS
+from experiments.registration.development import at_two_places
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 FRAMES = {
@@ -35,14 +38,33 @@ FRAMES = {
 }
 
 
-def noisy(polarities, limit, seed):
-    """Moved digits with noise of a tenth, on a dark ground or on one between."""
-    draw = np.random.default_rng(seed)
+def moved(limit, seed):
     digits = load("mnist", split="train", limit=limit, seed=seed)
-    ink = affnist_like(digits.images, digits.labels, seed=seed).images
+    return affnist_like(digits.images, digits.labels, seed=seed).images, digits.labels
+
+
+def at_places(limit, seed):
+    digits = load("mnist", split="train", limit=limit, seed=seed)
+    return at_two_places(digits.images, digits.labels, seed), digits.labels
+
+
+def planted(limit, seed):
+    """Moved digits, of which some two dozen are near-copies of one."""
+    images, labels = moved(limit, seed)
+    draw = np.random.default_rng(seed)
+    copies = draw.choice(len(images), COPIES, replace=False)
+    images, labels = images.copy(), labels.copy()
+    images[copies], labels[copies] = images[copies[0]], labels[copies[0]]
+    return images, labels
+
+
+def noisy(figures, polarities, limit, seed):
+    """Figures with noise of a tenth, on a dark ground or on one between."""
+    draw = np.random.default_rng(seed)
+    ink, labels = figures(limit, seed)
     sign = draw.choice([-0.4, 0.4], (len(ink), 1, 1, 1)) if polarities else 0.6
     made = (0.5 if polarities else 0.3) + sign * ink + 0.1 * draw.normal(size=ink.shape)
-    return made.clip(0, 1).astype(np.float32), digits.labels
+    return made.clip(0, 1).astype(np.float32), labels
 
 
 def textured(limit, seed):
@@ -58,8 +80,10 @@ def grey(name, limit, seed):
 SETS = {
     **{name: functools.partial(grey, name) for name in ("plain", "grounds", "paper")},
     "textured": textured,
-    "noise": functools.partial(noisy, False),
-    "polarities": functools.partial(noisy, True),
+    "noise": functools.partial(noisy, moved, False),
+    "polarities": functools.partial(noisy, moved, True),
+    "places": functools.partial(noisy, at_places, False),
+    "planted": functools.partial(noisy, planted, False),
 }
 
 

@@ -1,7 +1,10 @@
 """One frame or the mean graph of two: `di-spectral` with `register="upright"` and `"auto"`.
 
     python -m experiments.registration.frames [--seed 0] [--seeds 2] [--quick] [--sets ...]
-        [--registers upright auto] [--results FILE]
+        [--methods di-spectral pssc] [--registers upright auto] [--results FILE]
+
+For PSSC, whose `"auto"` is upright, `auto` is here the cut of the mean graph of upright and placed
+images, and `upright` that of upright ones alone.
 
 Development sets: MNIST's and USPS's training images, as they are, moved, coloured, shrunk, with
 near-duplicates, with groups of unequal size; letters, recordings and drawn clothes. FILE (JSON
@@ -15,9 +18,10 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models import MODELS
+from diffclust.models import MODELS, cut_mean_graph
 from experiments.default_method import run as pictures
 from experiments.harness import RESULTS, arguments, asked_runs, finish
+from experiments.photographs.views import neighbours_of
 from experiments.registration import balance, development
 
 
@@ -52,6 +56,9 @@ SETS = {
 
 METHODS = ["pssc", "di-spectral"]
 
+NAMES = ("set", "method", "register", "seed")
+"""What tells runs apart."""
+
 
 def options(sets):
     """What the experiments on these sets are told."""
@@ -72,17 +79,29 @@ def asked(args):
     ]
 
 
-def row_of(name, register, seed):
+def pssc_of_frames(images, count, registers, key):
+    """The assignments and figures of the mean graph of images in several frames."""
+    near = []
+    for register in registers:
+        model, every = neighbours_of(images, count, {"register": register})
+        near += every
+    cut = cut_mean_graph(near, model.neighbour_numbers, count, model.num_restarts, key)
+    return cut.points.assignments, cut.figures
+
+
+def row_of(name, method, register, seed):
     images, labels = SETS[name](seed)
-    start = time.perf_counter()
-    model = MODELS["di-spectral"](len(np.unique(labels)), register=register)
-    result = model.fit(images, key=jax.random.key(seed))
+    count, key, start = len(np.unique(labels)), jax.random.key(seed), time.perf_counter()
+    if method == "pssc":
+        registers = ("upright", "place") if register == "auto" else ("upright",)
+        assignments, figures = pssc_of_frames(images, count, registers, key)
+    else:
+        result = MODELS[method](count, register=register).fit(images, key=key)
+        assignments, figures = result.assignments, result.outcome.figures
     return {
-        **{
-            key: round(float(value), 4) for key, value in scores(labels, result.assignments).items()
-        },
-        "stability": round(result.outcome.figures["stability"], 4),
-        "least_cluster": int(result.counts.min()),
+        **{k: round(float(value), 4) for k, value in scores(labels, assignments).items()},
+        "stability": round(figures["stability"], 4),
+        "least_cluster": int(np.bincount(assignments, minlength=count).min()),
         "seconds": round(time.perf_counter() - start, 1),
     }
 
@@ -90,6 +109,7 @@ def row_of(name, register, seed):
 def main():
     args = arguments(
         __doc__,
+        methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
         registers={"nargs": "+", "default": ["upright", "auto"], "choices": ["upright", "auto"]},
         **options(SETS),
     )
@@ -98,23 +118,19 @@ def main():
         SETS["letters, 1,000"] = lambda seed: pictures.SETS["letters"](48, seed)
         args.results = None  # where these letters would be taken for 1,000
     runs = [
-        (name, register, seed)
+        (name, method, register, seed)
         for seed in range(args.seed, args.seed + args.seeds)
         for name in args.sets
+        for method in args.methods
         for register in args.registers
     ]
-    rows = asked_runs(args.results, ("set", "register", "seed"), runs, row_of)
-    means = {
-        name: {
-            register: [
-                row["acc"] for row in rows if (row["set"], row["register"]) == (name, register)
-            ]
-            for register in args.registers
-        }
-        for name in args.sets
-    }
+    rows = asked_runs(args.results, NAMES, runs, row_of, {"method": "di-spectral"})
+    means = {f"{name}, {method}": {} for _, method, _, _ in runs for name in args.sets}
+    for row in rows:
+        of = means[f"{row['set']}, {row['method']}"]
+        of.setdefault(row["register"], []).append(row["acc"])
     for name, of in means.items():
-        print(f"{name:20s}", {register: round(float(np.mean(of[register])), 4) for register in of})
+        print(f"{name:32s}", {register: round(float(np.mean(of[register])), 4) for register in of})
     finish({"experiment": "registration_frames", **means})
 
 

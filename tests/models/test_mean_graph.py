@@ -66,6 +66,8 @@ def test_the_steadier_cut_is_taken_and_its_indices_are_those_with_each_graph(cou
     np.testing.assert_array_equal(taken.points.assignments, refined)
     assert taken.loss == pytest.approx(normalised_cut(mean_graph(graphs), refined))
     assert taken.figures["stability"] == pytest.approx(best.stability)
+    assert taken.figures["least_stability"] == pytest.approx(best.indices.min())
+    assert taken.figures["eigenvectors"] == (3 if best is cuts[0] else 8)
     assert adjusted_rand_index(labels, taken.points.assignments) > 0.9
     for cut in cuts:
         assert cut.indices.shape == (3,)

@@ -166,6 +166,12 @@ def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
         result.predict(np.where(np.arange(COUNT)[:, None, None, None] == 3, np.nan, images))
 
 
+def test_new_images_may_have_another_size_of_the_same_proportions(coloured):
+    images, result = coloured
+    larger = images.repeat(2, 1).repeat(2, 2)
+    np.testing.assert_array_equal(result.predict(larger).clusters, result.assignments)
+
+
 def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
     images, result = coloured
     model, states = KMeans(3, **FEW, register="upright"), Breaking(1)

@@ -391,7 +391,7 @@ def bridges_of(result: Result, most: int) -> np.ndarray:
     ids=["pssc", "di-spectral"],
 )
 def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_path: Path) -> None:
-    figures = {"eigengap": 0.16, "stability": 0.875}
+    figures = {"eigengap": 0.16, "stability": 0.875, "least_stability": 0.75, "eigenvectors": 9}
     result, dataset = cut(model, {"eigenvalues": EIGENVALUES}, figures)
     _, page = written(tmp_path, result, dataset, samples_per_group=2)
     text = said(page)
@@ -402,6 +402,8 @@ def test_a_cut_is_told_by_its_eigenvalues(model: AbstractModel, name: str, tmp_p
         "after the first 4, speaks for 4 clusters",
         "0.1600, from eigenvalue 4 to the next",
         "0.875: how alike these clusters are and those of each averaged graph alone",
+        "The least is 0.750.",
+        "9, more than clusters, and weighted",
         "with the distance in the spectral embedding",
         "Images were not compared with prototypes",
         "centre in the spectral embedding",
