@@ -236,14 +236,8 @@ def assign_again(
 def _aligned(job: _Export) -> str:
     """Aligned samples, or those that were only registered: an array, or PNG files in folders."""
     result = job.run.result()
-    method, moves = result.model.method, result.model.descriptor.moves
-    aligns = result.outcome.assignment.params.shape[1] > 0 and moves != "prototypes"
+    method, aligns = result.model.method, result.outcome.assignment.params.shape[1] > 0
     if not aligns and not result.model.registers:
-        if moves == "prototypes":
-            raise ValueError(
-                f"{method} moves prototypes, not images, so no image is aligned; export params or "
-                "prototypes"
-            )
         raise ValueError(f"{method} moves nothing, so there is nothing to align")
     if not job.ending and result.sample_kind != "image":
         raise ValueError(f"aligned {job.noun} are no images; --out must end in .npz or .csv")

@@ -334,6 +334,18 @@ class TransformedPrototype(AbstractTransformedEnergy):
             variance = jax.lax.stop_gradient(variance)
         return DiagonalGaussian(apply(params, gaussian.mean), variance)
 
+    def aligned(self, params: Params, sample: Image) -> Image:
+        """An image moved back onto its prototype, by the inverses of the coordinate maps.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            sample: The image.
+
+        Returns:
+            The image where the prototype is before it is moved, with its own intensities.
+        """
+        return self.transform.undo(params, sample)
+
     def weight(self, height: int, width: int, dtype: jnp.dtype) -> Array | None:
         """The weight of each pixel.
 

@@ -726,7 +726,10 @@ class Result(eqx.Module):
         return self.model.in_prototype_frame(self._checked(samples))
 
     def align(self, samples: Any, params: Any, /) -> Float[np.ndarray, "n ..."]:
-        """Moves samples by their alignment to their prototypes.
+        """Moves samples onto their prototypes.
+
+        If the model moves prototypes of images, each image is moved back by the inverses of the
+        coordinate maps that moved its prototype.
 
         Args:
             samples: Samples of the fitted shape.
@@ -736,7 +739,7 @@ class Result(eqx.Module):
             The aligned samples, intensities unscaled.
 
         Raises:
-            ValueError: If the arguments do not match each other, or if the model moves prototypes.
+            ValueError: If the arguments do not match each other, or if the model moves nothing.
         """
         array, fitted = self._checked(samples), self.outcome.assignment.params
         params, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]

@@ -349,16 +349,11 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         return Frame(place, least_side=self.canvas or 1, most_side=self.canvas)
 
     def aligned(self, outcome: Outcome, images: Images, params: np.ndarray, /) -> np.ndarray:
-        """Moves images by their params."""
+        """Moves images onto their prototypes."""
         images = self.in_prototype_frame(images)
         energy = self.energy(images.shape[3])
-        if not isinstance(energy, TransformedDistance):
-            if energy.num_params == 0:
-                raise ValueError(f"{self.method} moves nothing, so there is nothing to align")
-            raise ValueError(
-                f"{self.method} moves prototypes, not images; see "
-                "diffclust.models.warped_prototypes"
-            )
+        if isinstance(energy, TransformedPrototype) and energy.num_params == 0:
+            raise ValueError(f"{self.method} moves nothing, so there is nothing to align")
         return map_in_chunks(energy.aligned, outcome.chunk_size, params, images)
 
 

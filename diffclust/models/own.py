@@ -120,13 +120,10 @@ class AbstractOwnModel(AbstractImageModel):
         return self.num_clusters + super().working_copies(description)
 
     def aligned(self, outcome: Outcome, samples: Any, params: np.ndarray, /) -> Any:
-        """Moves samples by their params."""
+        """Moves samples onto their prototypes."""
         energy = self.solver().energy
-        if not isinstance(energy, AbstractSampleEnergy):
-            raise ValueError(
-                f"{type(energy).__name__} does not move samples; where it moves prototypes of "
-                "images, see diffclust.models.warped_prototypes"
-            )
+        if not isinstance(energy, AbstractSampleEnergy | TransformedPrototype):
+            raise ValueError(f"{type(energy).__name__} does not move samples")
         return map_in_chunks(energy.aligned, outcome.chunk_size, params, samples)
 
 

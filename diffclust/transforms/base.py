@@ -103,6 +103,20 @@ class AbstractTransform(eqx.Module):
             f"{type(self).__name__} does not say how it moves variances; define bind_variance"
         )
 
+    def undo(self, params: Params, image: Image) -> Image:
+        """Moves the pixels of an image back; by default the image stays as it is.
+
+        Only positions are undone: intensities are those of the image.
+
+        Args:
+            params: Parameters of shape `(num_params,)`.
+            image: A transformed image, or an image drawn in its place.
+
+        Returns:
+            The image at the positions it had before the transform.
+        """
+        return image
+
     def bind_correlation(self, height: int, width: int) -> Correlation | None:
         """Computes inner products of moved images with others, faster than one by one.
 

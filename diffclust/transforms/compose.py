@@ -131,6 +131,12 @@ class Compose(AbstractSequence):
     def bind(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         return self.bound([t.bind(height, width) for t in self.transforms])
 
+    def undo(self, params: Params, image: Image) -> Image:
+        """Undoes the parts, the last one first."""
+        for part, own in zip(self.transforms[::-1], self.split(params)[::-1], strict=True):
+            image = part.undo(own, image)
+        return image
+
     def bind_variance(self, height: int, width: int) -> Callable[[Params, Image], Image]:
         """Binds the parts one by one."""
         return self.bound([t.bind_variance(height, width) for t in self.transforms])

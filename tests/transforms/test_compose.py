@@ -12,6 +12,7 @@ from diffclust.sampling import pixel_grid
 from diffclust.transforms import (
     AbstractTransform,
     Affine,
+    Colour,
     Compose,
     Identity,
     SpatialChain,
@@ -195,6 +196,17 @@ def test_maps_are_inverted(parts: tuple[AbstractTransform, ...]) -> None:
         np.testing.assert_allclose(of_points, 0, atol=1e-5)
         # Read twice, it is smoother.
         np.testing.assert_allclose(of_image, 0, atol=0.1)
+
+
+def test_positions_are_undone_and_colours_are_left() -> None:
+    # Colours act between two maps, each of which is undone on its own.
+    transform = compose(AFFINE, Colour(1), SPLINE)
+    y, x = np.mgrid[-1:1:20j, -1:1:24j]
+    image = jnp.asarray(np.exp(-12 * ((x - 0.2) ** 2 + (y + 0.1) ** 2))[..., None], jnp.float32)
+    params = jnp.asarray(draw(transform.num_params, seed=1))
+    _, colours, _ = transform.split(params)
+    undone = jax.jit(lambda p, x: transform.undo(p, transform(p, x)))(params, image)
+    np.testing.assert_allclose(undone, Colour(1)(colours, image), atol=0.1)
 
 
 def test_large_maps_are_inverted_in_one_step_where_they_are_affine() -> None:
