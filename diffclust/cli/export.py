@@ -253,7 +253,10 @@ def _aligned(job: _Export) -> str:
 
     parts = map(part, batches)
     if job.ending != ".csv":
-        return _write_images(job, parts)
+        # With the classes, so that a fit of the file is scored as this one was.
+        names, codes = dataset.label_names, dataset.labels
+        labels = {} if codes is None or names is None else {"labels": np.asarray(names)[codes]}
+        return _write_images(job, parts, **labels)
     aligned = np.concatenate(list(parts))
     job.save_points(result.sample_kind, aligned, job.run.places, job.run.clusters)
     return f"{job.samples()}, aligned"
@@ -302,9 +305,9 @@ def _registration(job: _Export) -> str:
     return f"{job.samples()}, what registration took out"
 
 
-def _write_images(job: _Export, parts: Iterable[np.ndarray]) -> str:
+def _write_images(job: _Export, parts: Iterable[np.ndarray], **others: np.ndarray) -> str:
     if job.ending:
-        job.save_arrays(**{job.options.what: np.concatenate(list(parts))})
+        job.save_arrays(**{job.options.what: np.concatenate(list(parts))}, **others)
     else:
         _save_pictures(job, parts)
     return f"{job.samples()}, {job.options.what}"

@@ -26,7 +26,7 @@ from diffclust.masks import as_mask, mask_weights
 
 _NPY, _PICKLE, _JPEG = b"\x93NUMPY", b"\x80", b"\xff\xd8\xff"
 _ZIP = b"PK\3\4", b"PK\5\6"  # the latter of an empty one
-_LABEL_KEYS = {"x": ("y", "labels"), "images": ("labels", "y")}
+_LABEL_KEYS = {"x": ("y", "labels"), "images": ("labels", "y"), "aligned": ("labels",)}
 """What labels may be called, by the name of the images."""
 
 BOMB_RATIO, BOMB_BYTES = 200, 2**30
@@ -49,8 +49,8 @@ def load_array(
 
     Args:
         path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
-            `y_train`, `y_test`, as Keras names them), under `x` or `images` (`y` or `labels`), or
-            are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
+            `y_train`, `y_test`, as Keras names them), under `x` or `images` (`y` or `labels`),
+            under `aligned` as `diffclust export` writes them, or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
             finds its labels (`train-labels-idx1-ubyte`) beside it.
         name: What the data are called; by default the file's name without its suffix.
         **settings: As for `load`; nothing is skipped, and no progress reported.

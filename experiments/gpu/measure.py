@@ -193,7 +193,8 @@ def dti_step(seed: int, quick: bool) -> Figures:
 
     images = load("mnist", split="test", limit=128, seed=seed).images
     figures: Figures = {}
-    pairs = [(m, b) for m in ("dti-kmeans", "dti-gmm") for b in ("strided", "residual")]
+    backbones = ("strided", "residual", "residual-batch-norm")
+    pairs = [(m, b) for m in ("dti-kmeans", "dti-gmm") for b in backbones]
     for method, backbone in pairs[:1] if quick else pairs:
         settings = {"num_clusters": 10, "transforms": TRANSFORMS, "backbone": backbone}
         model = MODELS[method].from_settings(settings)

@@ -103,8 +103,10 @@ METHODS: dict[str, tuple[str, str, str]] = {
 CPU_STEP_MS = {
     "dti-kmeans strided": 74,
     "dti-kmeans residual": 230,
+    "dti-kmeans residual-batch-norm": DASH,
     "dti-gmm strided": 127,
     "dti-gmm residual": 307,
+    "dti-gmm residual-batch-norm": DASH,
 }
 CPU_PAIRS = {
     "adam, 40 steps, map_coordinates": 8_347,

@@ -54,6 +54,9 @@ def test_coloured_images_are_fitted_predicted_and_exported(run: Run) -> None:
     assert run("export", "run", "--what", "aligned", "--out", "aligned.npz")[0] == 0
     with np.load("aligned.npz") as result:
         assert result["aligned"].shape == (len(LABELS), 28, 28, 1)
+    again = load_images("aligned.npz")
+    assert again.label_names is not None
+    np.testing.assert_array_equal(np.asarray(again.label_names)[again.labels], LABELS.astype(str))
     assert run("export", "run", "--what", "restored", "--out", "restored.npz")[0] == 0
     images = load_images("images.npz").images
     fitted = load("run")
