@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diffclust import load
+from diffclust.data import load as load_images
 from diffclust.progress_bar import ProgressBar
 from diffclust.solvers import Progress
 from tests.cli.commands import Run, entries, runner
@@ -72,6 +74,15 @@ def test_every_method_writes_a_run_that_predicts(run: Run, method: str) -> None:
     assert [line.split(",")[2] for line in first.splitlines()] == [
         line.split(",")[2] for line in second.splitlines()
     ]
+    status, _, err = run("export", "run", "--what", "aligned", "--out", "aligned.npz")
+    if method == "gmm":
+        assert (status, "moves nothing" in err) == (2, True)
+        return
+    assert (status, err) == (0, "")
+    result, found = load("run"), load_images("aligned.npz")
+    expected = result.align(load_images("images.npz").images, result.outcome.assignment.params)
+    np.testing.assert_allclose(found.images, expected, atol=1e-5)
+    np.testing.assert_array_equal(found.labels, np.arange(16) % 2)
 
 
 @pytest.mark.parametrize(
