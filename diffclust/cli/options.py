@@ -143,8 +143,8 @@ class _Clustering:
         channels: 1 to make all images grey, 3 to make all RGB.
         mask: A picture of the images' size, black where pixels do not count and white where they
             do, or a .npy file; a picture is resized as the images are.
-        as_published: Take the settings of the method's paper, except for options that are given. Where
-            a paper fits several settings and keeps the best, one of them is taken.
+        as_published: Take the settings of the method's paper, except for options that are given.
+            Where a paper fits several settings and keeps the best, one of them is taken.
         settings: Settings of the method.
         chunk_size: How many images, shapes or series are processed at once.
         skip_bad: Leave out files that cannot be read, and blank images.

@@ -50,8 +50,9 @@ def load_array(
     Args:
         path: The file. In an `.npz`, images are under `x_train` and `x_test` (labels under
             `y_train`, `y_test`, as Keras names them), under `x` or `images` (`y` or `labels`),
-            under `aligned` as `diffclust export` writes them, or are the only array in it. An IDX file (`train-images-idx3-ubyte`, gzipped or not)
-            finds its labels (`train-labels-idx1-ubyte`) beside it.
+            under `aligned` as `diffclust export` writes them, or are the only array in it. An IDX
+            file (`train-images-idx3-ubyte`, gzipped or not) finds its labels
+            (`train-labels-idx1-ubyte`) beside it.
         name: What the data are called; by default the file's name without its suffix.
         **settings: As for `load`; nothing is skipped, and no progress reported.
 

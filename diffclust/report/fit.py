@@ -199,8 +199,8 @@ def _graph_figures(result: Result) -> dict[str, str]:
         texts["Neighbours"] = f"{', '.join(map(str, taken))}; clusters by half as many are unsteady"
     if (vectors := figures.get("eigenvectors", clusters)) > clusters:
         texts["Eigenvectors"] = (
-            f"{integer(round(vectors))}, more than clusters, and weighted: these clusters agree better "
-            f"with those of the single graphs than those by {integer(clusters)} do"
+            f"{integer(round(vectors))}, more than clusters, and weighted: these clusters agree "
+            f"better with those of the single graphs than those by {integer(clusters)} do"
         )
     if "stability" in figures:
         least = figures.get("least_stability")
