@@ -739,7 +739,8 @@ class Result(eqx.Module):
             The aligned samples, intensities unscaled.
 
         Raises:
-            ValueError: If the arguments do not match each other, or if the model moves nothing.
+            ValueError: If the arguments do not match each other, or if a model that would move
+                prototypes has no transforms.
         """
         array, fitted = self._checked(samples), self.outcome.assignment.params
         params, count = np.asarray(params, fitted.dtype), jax.tree.leaves(array)[0].shape[0]

@@ -7,7 +7,7 @@ The photographs of `experiments.default_method` in grey, and MNIST's training di
 in noise, and in noise lighter or darker than their ground. PSSC by the ground that is found
 (`found`, without trying others), with the ground kept, without registration, by `auto`, and by the
 mean graph of the first three (`mean`). The rule was chosen on these sets, but for the last two:
-noisy digits in the left or the right half, and noisy digits with near-copies of one of them. Labels
+noisy digits in the left or the right half, and noisy digits with copies of one of them. Labels
 score, and nothing else.
 """
 
@@ -18,16 +18,14 @@ import jax
 import numpy as np
 
 from diffclust import ProjectedScatteringSpectralClustering
-from diffclust.data import affnist_like, load
+from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models import cut_mean_graph
 from diffclust.registration import ink_of
 from experiments.default_method.run import SETS as PHOTOGRAPHS
 from experiments.harness import RESULTS, arguments, asked_runs, finish
-from experiments.photographs.views import neighbours_of
+from experiments.photographs.views import cut_of_views
 from experiments.registration.balance import COPIES
 from experiments.registration.development import SETS as DIGITS
-from experiments.registration.development import at_two_places
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 FRAMES = {
@@ -38,21 +36,15 @@ FRAMES = {
 }
 
 
-def moved(limit, seed):
-    digits = load("mnist", split="train", limit=limit, seed=seed)
-    return affnist_like(digits.images, digits.labels, seed=seed).images, digits.labels
-
-
-def at_places(limit, seed):
-    digits = load("mnist", split="train", limit=limit, seed=seed)
-    return at_two_places(digits.images, digits.labels, seed), digits.labels
+def digits(name, limit, seed):
+    given = load("mnist", split="train", limit=limit, seed=seed)
+    return DIGITS[name](given.images, given.labels, seed), given.labels
 
 
 def planted(limit, seed):
-    """Moved digits, of which some two dozen are near-copies of one."""
-    images, labels = moved(limit, seed)
-    draw = np.random.default_rng(seed)
-    copies = draw.choice(len(images), COPIES, replace=False)
+    """Moved digits, of which 28 are copies of one."""
+    images, labels = digits("affnist", limit, seed)
+    copies = np.random.default_rng(seed).choice(len(images), COPIES, replace=False)
     images, labels = images.copy(), labels.copy()
     images[copies], labels[copies] = images[copies[0]], labels[copies[0]]
     return images, labels
@@ -67,11 +59,6 @@ def noisy(figures, polarities, limit, seed):
     return made.clip(0, 1).astype(np.float32), labels
 
 
-def textured(limit, seed):
-    digits = load("mnist", split="train", limit=limit, seed=seed)
-    return DIGITS["textured"](digits.images, digits.labels, seed), digits.labels
-
-
 def grey(name, limit, seed):
     images, labels = PHOTOGRAPHS[name](limit, seed)
     return (np.asarray(images) @ LUMA)[..., None], labels
@@ -79,10 +66,10 @@ def grey(name, limit, seed):
 
 SETS = {
     **{name: functools.partial(grey, name) for name in ("plain", "grounds", "paper")},
-    "textured": textured,
-    "noise": functools.partial(noisy, moved, False),
-    "polarities": functools.partial(noisy, moved, True),
-    "places": functools.partial(noisy, at_places, False),
+    "textured": functools.partial(digits, "textured"),
+    "noise": functools.partial(noisy, functools.partial(digits, "affnist"), False),
+    "polarities": functools.partial(noisy, functools.partial(digits, "affnist"), True),
+    "places": functools.partial(noisy, functools.partial(digits, "two-places"), False),
     "planted": functools.partial(noisy, planted, False),
 }
 
@@ -95,11 +82,8 @@ def settings_of(frame, images):
 
 def mean_of_frames(images, labels, key):
     """Scores of the cut of the mean graph of three frames."""
-    near, count = [], len(np.unique(labels))
-    for frame in ("found", "kept", "none"):
-        model, every = neighbours_of(images, count, settings_of(frame, images))
-        near += every
-    cut = cut_mean_graph(near, model.neighbour_numbers, count, model.num_restarts, key)
+    views = [settings_of(frame, images) for frame in ("found", "kept", "none")]
+    cut = cut_of_views(images, len(np.unique(labels)), views, key)
     return {k: round(float(v), 4) for k, v in scores(labels, cut.points.assignments).items()}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from diffclust.graphs import mean_graph, self_tuning_affinity, spectral_embedding
 from diffclust.metrics import scores
-from diffclust.models import ProjectedScatteringSpectralClustering
+from diffclust.models import ProjectedScatteringSpectralClustering, cut_mean_graph
 from diffclust.parallel import Data
 from diffclust.solvers import kmeans
 from experiments.default_method.run import SETS
@@ -43,6 +43,15 @@ def neighbours_of(images, count, settings):
     model = ProjectedScatteringSpectralClustering(count, **settings).resolved(Data(images))
     data = model.data_in_prototype_frame(Data(np.asarray(model.frame.registered(images))))
     return model, model.neighbours(model.project(data)[1])
+
+
+def cut_of_views(images, count, views, key):
+    """The cut of the mean graph of several views, each with settings of its own."""
+    near = []
+    for settings in views:
+        model, every = neighbours_of(images, count, settings)
+        near += every
+    return cut_mean_graph(near, model.neighbour_numbers, count, model.num_restarts, key)
 
 
 def graph_of(images, count, settings):

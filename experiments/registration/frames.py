@@ -18,10 +18,10 @@ import numpy as np
 
 from diffclust.data import load
 from diffclust.metrics import scores
-from diffclust.models import MODELS, cut_mean_graph
+from diffclust.models import MODELS
 from experiments.default_method import run as pictures
 from experiments.harness import RESULTS, arguments, asked_runs, finish
-from experiments.photographs.views import neighbours_of
+from experiments.photographs.views import cut_of_views
 from experiments.registration import balance, development
 
 
@@ -79,22 +79,13 @@ def asked(args):
     ]
 
 
-def pssc_of_frames(images, count, registers, key):
-    """The assignments and figures of the mean graph of images in several frames."""
-    near = []
-    for register in registers:
-        model, every = neighbours_of(images, count, {"register": register})
-        near += every
-    cut = cut_mean_graph(near, model.neighbour_numbers, count, model.num_restarts, key)
-    return cut.points.assignments, cut.figures
-
-
 def row_of(name, method, register, seed):
     images, labels = SETS[name](seed)
     count, key, start = len(np.unique(labels)), jax.random.key(seed), time.perf_counter()
     if method == "pssc":
         registers = ("upright", "place") if register == "auto" else ("upright",)
-        assignments, figures = pssc_of_frames(images, count, registers, key)
+        cut = cut_of_views(images, count, [{"register": each} for each in registers], key)
+        assignments, figures = cut.points.assignments, cut.figures
     else:
         result = MODELS[method](count, register=register).fit(images, key=key)
         assignments, figures = result.assignments, result.outcome.figures
