@@ -159,11 +159,14 @@ class OptaxMinimiser(AbstractMinimiser):
 
     def __check_init__(self):
         """Refuses an optimiser that ascends."""
+
+        def first_update(start: Array) -> Array:
+            return self.optimizer.update(start + 1, self.optimizer.init(start), start)[0]
+
         # A line search lacks its arguments here, but always descends.
         with contextlib.suppress(TypeError), jax.ensure_compile_time_eval():
-            start = jnp.zeros((1,))
             with jax.numpy_dtype_promotion("standard"):
-                update, _ = self.optimizer.update(start + 1, self.optimizer.init(start), start)
+                update = jax.jit(first_update)(jnp.zeros((1,)))
             if np.asarray(update)[0] > 0:
                 raise ValueError(
                     "the optimizer climbs: its updates, which are added, point along the gradient; "

@@ -4,11 +4,13 @@ import dataclasses
 import math
 from typing import Any, cast
 
-import jax.numpy as jnp
+import equinox as eqx
+import jax
 import numpy as np
+from jaxtyping import Array
 
 from diffclust import _validation
-from diffclust.energies import estimate_noise, log_evidence
+from diffclust.energies import FitStatistics, estimate_noise, log_evidence
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.kmeans import AbstractPrototypeModel
 from diffclust.parallel import Data
@@ -39,6 +41,19 @@ def check_evidence(model: AbstractModel) -> AbstractPrototypeModel:
             "positive"
         )
     return prototypes
+
+
+def _with_first(array: Array, values: np.ndarray) -> Array:
+    """A copy with other values in the first column, made on the host."""
+    copied = np.array(array)
+    copied[:, 0] = values
+    return jax.device_put(copied)
+
+
+@eqx.filter_jit
+def _total(fit: FitStatistics, penalty: Array) -> Array:
+    """The log-evidence under the noise that best explains a fit."""
+    return log_evidence(fit, estimate_noise(fit, penalty))
 
 
 def evidence_of(
@@ -76,8 +91,8 @@ def evidence_of(
     unseen = solver.init_memory(len(array), model.num_clusters, chunks.dtype)
     known = dataclasses.replace(
         unseen,
-        cluster=unseen.cluster.at[:, 0].set(jnp.asarray(assignment.clusters, unseen.cluster.dtype)),
-        params=unseen.params.at[:, 0].set(jnp.asarray(assignment.params, unseen.params.dtype)),
+        cluster=_with_first(unseen.cluster, assignment.clusters),
+        params=_with_first(unseen.params, assignment.params),
     )
     learned = result.outcome.learned
     state, memory = sum_over_chunks(
@@ -86,8 +101,8 @@ def evidence_of(
     run = LloydRun(learned, PerSample(memory), state.tally, result.history, result.outcome.status)
     warps = warp_statistics(solver, chunks, run)
     if pixels is not None:
-        warps = dataclasses.replace(warps, pixels=jnp.asarray(pixels, warps.pixels.dtype))
-    total = float(log_evidence(warps, estimate_noise(warps, learned.clusters.penalty)))
+        warps = dataclasses.replace(warps, pixels=np.asarray(pixels, warps.pixels.dtype))
+    total = float(_total(warps, learned.clusters.penalty))
     if not math.isfinite(total):
         raise ValueError(
             "the evidence is not a number: the fit leaves no noise, as if every image were equal "

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, PyTree
 from diffclust.energies import hessian_at_identity
 from diffclust.energies.evidence import (
     FitStatistics,
-    Hyperparameters,
     effective_pixels,
     em_step,
     estimate_noise,
@@ -17,7 +16,7 @@ from diffclust.energies.evidence import (
 )
 from diffclust.parallel.chunks import Chunks
 from diffclust.prototypes import Clusters
-from diffclust.solvers.lloyd import Lloyd
+from diffclust.solvers.lloyd import Lloyd, Tally
 from diffclust.solvers.lloyd_run import LloydRun
 from diffclust.solvers.split_merge import flat_rows
 
@@ -39,11 +38,33 @@ def _residuals(
 
 
 @eqx.filter_jit
-def _hessians(solver: Lloyd, clusters: Clusters) -> Float[Array, "clusters params params"]:
+def _statistics(
+    solver: Lloyd, clusters: Clusters, tally: Tally, residuals: Array, weights: Array
+) -> FitStatistics:
+    """The statistics, from the sums over a run and the residuals of some samples."""
     free = eqx.tree_at(lambda c: c.penalty, clusters, jnp.zeros_like(clusters.penalty))
     one = jax.tree.map(lambda leaf: leaf[0], clusters.prototype)
     bound = solver.energy.bind(one)
-    return jax.lax.map(lambda c: 0.5 * hessian_at_identity(solver.energy, bound, c, None), free)
+    hessian = jax.lax.map(lambda c: 0.5 * hessian_at_identity(solver.energy, bound, c, None), free)
+    return FitStatistics(
+        count=tally.count,
+        distance=tally.energy - jnp.sum(tally.penalties * clusters.penalty, axis=1),
+        sizes=tally.penalties,
+        hessian=hessian,
+        forms=quadratic_forms(solver.energy),
+        pixels=effective_pixels(residuals, weights),
+    )
+
+
+@eqx.filter_jit
+def _learned(fit: FitStatistics, penalty: Array, *, shared: bool) -> Array:
+    """The most likely penalty weights, or those given if there are none."""
+    hyperparameters = estimate_noise(fit, penalty)
+    # The posterior depends on the weights: a few inner steps settle it for these warps.
+    for _ in range(5):
+        hyperparameters = em_step(fit, hyperparameters, shared=shared)
+    weights = hyperparameters.weights
+    return jnp.where(jnp.all(jnp.isfinite(weights)), weights, penalty).astype(penalty.dtype)
 
 
 def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatistics:
@@ -57,7 +78,7 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
     Returns:
         Sums over its samples, and the curvature of its prototypes.
     """
-    clusters, tally = run.learned.clusters, run.tally
+    clusters = run.learned.clusters
     weighted = np.flatnonzero(chunks.weights[: chunks.num_samples] > 0)
     take = min(len(weighted), _RESIDUALS)
     # Evenly spaced, as neighbours in the data may belong to one cluster.
@@ -66,11 +87,9 @@ def warp_statistics(solver: Lloyd, chunks: Chunks, run: LloydRun) -> FitStatisti
     residuals = _residuals(
         solver, clusters, chunks.gather(index), past.params[:, 0], past.cluster[:, 0]
     )
-    distance = tally.energy - jnp.sum(tally.penalties * clusters.penalty, axis=1)
-    curvature = _hessians(solver, clusters), quadratic_forms(solver.energy)
     weights = chunks.weights[index[:take]].astype(residuals.dtype)
-    pixels = effective_pixels(*jax.device_put((np.asarray(residuals)[:take], weights)))
-    return FitStatistics(tally.count, distance, tally.penalties, *curvature, pixels)
+    compared = jax.device_put((np.asarray(residuals)[:take], weights))
+    return _statistics(solver, clusters, run.tally, *compared)
 
 
 def learned_penalties(
@@ -88,11 +107,5 @@ def learned_penalties(
         Weights of the penalty terms for each cluster; those of the run if nothing is left to
         explain, so that no weights are most likely.
     """
-    statistics = warp_statistics(solver, chunks, run)
-    hyperparameters: Hyperparameters = estimate_noise(statistics, run.learned.clusters.penalty)
-    # The posterior depends on the weights: a few inner steps settle it for these warps.
-    for _ in range(5):
-        hyperparameters = em_step(statistics, hyperparameters, shared=shared)
-    weights, is_known = hyperparameters.weights, jnp.all(jnp.isfinite(hyperparameters.weights))
-    before = run.learned.clusters.penalty
-    return jnp.where(is_known, weights, before).astype(before.dtype)
+    fit = warp_statistics(solver, chunks, run)
+    return _learned(fit, run.learned.clusters.penalty, shared=shared)
