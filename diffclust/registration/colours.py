@@ -99,8 +99,9 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     residual that the median of the whole border leaves, the background changes linearly; otherwise
     it is that median. So an object may touch the border, as long as more than half of every side is
     background. If the object is known to be brighter or darker, less is enough: if more than a
-    fifth of the border differs from that background by a quarter of the contrast, the background is
-    the level that a quarter of the border does not exceed, or does not fall below.
+    fifth of the border differs from that background by a quarter of the contrast, and the
+    background changes or the image is mostly on its wrong side, the background is the level that a
+    quarter of the border does not exceed, or does not fall below.
 
     Args:
         image: Any image.
@@ -142,12 +143,14 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
         return jnp.concatenate([jnp.zeros_like(level), -level, -slopes.reshape(-1)])
 
     if ink in ("dark", "light"):
-        foreground = without_ground(image, shift(level, slopes), mask=mask).reshape(-1, channels)
-        share, method = (0.25, "lower") if ink == "dark" else (0.75, "higher")
+        foreground = without_ground(image, shift(level, slopes), mask=mask)
+        share, method, sign = (0.25, "lower", 1.0) if ink == "dark" else (0.75, "higher", -1.0)
+        mixed = _pure(foreground.reshape(-1, channels), ring) < _PURE
+        # A border of two backgrounds, such as noise beside silence, is mixed, too.
+        wrong = mixed & (changes.any() | (sign * jnp.sum(foreground) < 0.0))
         quarter = jnp.quantile(flat[ring], share, axis=0, method=method)
-        mixed = _pure(foreground, ring) < _PURE
-        level = jnp.where(mixed, quarter, level)
-        slopes = jnp.where(mixed, 0.0, slopes)
+        level = jnp.where(wrong, quarter, level)
+        slopes = jnp.where(wrong, 0.0, slopes)
     return shift(level, slopes)
 
 
