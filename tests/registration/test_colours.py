@@ -514,6 +514,20 @@ def test_figures_that_fill_their_images_have_the_ground_of_all() -> None:
     assert ink_of(np.concatenate([framed, 1.0 - framed])) == "colour"
 
 
+def test_silence_beside_noise_is_not_the_ground() -> None:
+    # As of recordings that were padded: a third of the border is black, and noise the rest.
+    images = np.full((20, 24, 24, 1), 0.25, np.float32)
+    images += np.random.default_rng(0).uniform(-0.02, 0.02, images.shape).astype(np.float32)
+    images[:, :, :4] = 0.0
+    images[:, 8:16, 8:16] = 1.0
+    for given, ink in ((images, "dark"), (1.0 - images, "light")):
+        params = jax.vmap(lambda image, ink=ink: ground(image, ink=ink))(given)
+        background = 0.25 if ink == "dark" else 0.75
+        np.testing.assert_allclose(-params[:, 1], background, atol=0.03)
+        actual = np.asarray(Frame("none", ink).registered(given))
+        assert np.all(actual[:, 2:6, 6:20] < 0.05)
+
+
 def test_figures_of_photographs_are_relative_to_their_own_radius() -> None:
     image = np.full((56, 56, 3), 0.7, np.float32)
     image[26:30, 14:42] = (0.8, 0.1, 0.1)
