@@ -100,8 +100,8 @@ def ground(image: Image, *, ink: Ink = "colour", mask: Any = None) -> Params:
     it is that median. So an object may touch the border, as long as more than half of every side is
     background. If the object is known to be brighter or darker, less is enough: if more than a
     fifth of the border differs from that background by a quarter of the contrast, and the
-    background changes or the image is mostly on its wrong side, the background is the level that a
-    quarter of the border does not exceed, or does not fall below.
+    background changes or the image is on average darker, or brighter, than it, the background is
+    the level that a quarter of the border does not exceed, or does not fall below.
 
     Args:
         image: Any image.
