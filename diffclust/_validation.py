@@ -88,8 +88,21 @@ def images(value: Any, name: str = "images", *, any_channels: bool = False) -> n
     if not _holds_numbers(array):
         raise ValueError(f"{name} must hold numbers, not {array.dtype}; convert it to float first")
     array = array.astype(jnp.result_type(float), copy=False)
-    _finite(np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1)), name)
+    finite_images(array, name)
     return array
+
+
+def finite_images(array: np.ndarray, name: str = "images") -> None:
+    """Refuses images that are not finite.
+
+    Args:
+        array: Images, of shape `(n, height, width, channels)`.
+        name: The argument's name in the message.
+
+    Raises:
+        ValueError: If there are NaN or infinity.
+    """
+    _finite(np.flatnonzero(~np.isfinite(array).all(axis=(1, 2, 3))), name)
 
 
 def is_of_bytes(dtype: np.dtype) -> bool:

@@ -64,6 +64,8 @@ def movement(
           if that cannot be drawn again, `raw_kmeans_ari` and `registered_kmeans_ari`, with K-means
           of at most 2,000 of the images as given and as registered;
         - `start_kept`: the share of images that are still in the cluster they started in;
+        - `registered_stability`: the stability of PSSC's clusters of at most 1,000 registered
+          images, for methods that have none of their own and whose frame was not tried;
         - `place_explained`, `size_explained`, `lightness_explained`: the share of the variance of
           the figures' positions in the given images, of their sizes, and of the images' lightness
           that lies between clusters, if there is any variance.
@@ -95,6 +97,10 @@ def movement(
         figures |= _alignment(result, chosen, part)
     if result.model.num_clusters == 1:
         return figures  # on one cluster every method agrees
+    if is_registered and not {"stability", "stability_found"} & result.outcome.figures.keys():
+        given = Data(every, mesh=None)
+        steady = cast(AbstractImageModel, result.model).stability_when_registered(given)
+        figures |= {} if steady is None else {"registered_stability": steady}
     if not method.comparable or isinstance(every, ImageSource):
         return figures | _agreement_with_kmeans(result, every)
     if method.moves == "nothing":

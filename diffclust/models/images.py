@@ -259,7 +259,18 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         register, ground = ("place", "keep") if kept > unmoved else ("none", "none")
         return dataclasses.replace(self, register=register, ground=ground)
 
-    def _stability_of_frames(self, given: Data) -> dict[str, float]:
+    def stability_when_registered(self, given: Data) -> float | None:
+        """The stability of PSSC's clusters of some images in the model's frame.
+
+        Args:
+            given: The images as they were given, of which at most 1,000 are clustered.
+
+        Returns:
+            The median over five keys, 0 if they cannot be clustered; None if they are too few.
+        """
+        return self._stability_of_frames(given, others=False).get("found")
+
+    def _stability_of_frames(self, given: Data, *, others: bool = True) -> dict[str, float]:
         """The stability in the frame that was found and, if that is low, in two others.
 
         It is 0 if the images cannot be clustered in a frame.
@@ -269,7 +280,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
         if len(images) < _LEAST_JUDGED * self.num_clusters or not _JUDGES:
             return {}
         register = "upright" if self.register == "auto" else self.register
-        found = (register, self.ground, self.canvas, self.num_clusters, self.mask)
+        found = (register, self.ground, self.canvas, self.num_clusters, self.mask, others)
         about = (*found, _JUDGES[0], images.shape, images.dtype, zlib.crc32(images.tobytes()))
         if about not in _JUDGED:
             canvas = None if self.canvas is None else max(8, self.canvas // factor)
@@ -283,7 +294,7 @@ class AbstractImageModel(AbstractModel, RegistrationSettings):
                 return float(given.broadcast(np.float64(found)))
 
             figures = {"found": stability(register, self.ground)}
-            if figures["found"] < _STEADY:
+            if others and figures["found"] < _STEADY:
                 figures["kept"] = stability("place", "keep")
                 figures["unregistered"] = stability("none", "none")
             if len(_JUDGED) >= _MOST_REMEMBERED:

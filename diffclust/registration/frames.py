@@ -206,6 +206,9 @@ class Frame(eqx.Module):
 
         Returns:
             Registered images of the same kind.
+
+        Raises:
+            ValueError: If images have another shape or are not finite.
         """
         images = _floating(images)
         shape = self.shape(images.shape[1:])
@@ -221,6 +224,9 @@ class Frame(eqx.Module):
 
         Returns:
             Params of `transform` for each.
+
+        Raises:
+            ValueError: If images have another shape or are not finite.
         """
         return _each(self.find, images)
 
@@ -288,6 +294,9 @@ def ink_of(images: Images, *, mask: Any = None) -> Ink | None:
 
     Returns:
         The result of `choose_ink`; None if most images have no plain background.
+
+    Raises:
+        ValueError: If images have another shape or are not finite.
     """
     images = _floating(images)
     return choose_ink(votes_of(images, mask=mask), images.shape[3])
@@ -336,6 +345,7 @@ def _floating(images: Any) -> Images:
         return images
     _validation.unmasked(images, "images")
     if np.ndim(images) == 4 and np.issubdtype(images.dtype, np.floating):
+        _validation.finite_images(images)
         # Sums over the pixels of large images leave the range of half precision.
         return images if images.dtype.itemsize > 2 else images.astype(np.float32)
     return _validation.images(images)

@@ -124,6 +124,15 @@ def count(n: int, one: str) -> str:
     return f"{integer(n)}\u00a0{one if n == 1 else plural(one)}"
 
 
+_STEADY = 0.8
+"""Stability below which clusters are uncertain; of plain groups it is above 0.9."""
+
+_LOOK_AT_FRAMES = (
+    "Of images see whether the registered ones show the object in the middle, and nothing else; if "
+    "not, say how it differs from the background (--ground), or try another --register. Among "
+    "clutter or on textures, DTI clustering with --register auto may be better."
+)
+
 _FRAMES = {
     "found": "background removed",
     "kept": "background kept",
@@ -132,17 +141,27 @@ _FRAMES = {
 
 
 def describe_frames(figures: Mapping[str, Any]) -> str:
-    """Says which frames were tried because the background is doubtful, and what was found.
+    """Says how stable PSSC's clusters of registered images are, and in which frames that was tried.
 
     Args:
         figures: Figures of a fit, by name.
 
     Returns:
-        The stabilities in words; nothing where none was tried.
+        The stabilities in words, with a warning if all are below 0.8; nothing where none is known.
     """
     found = {w: figures.get(f"stability_{name}") for name, w in _FRAMES.items()}
-    words = ", ".join(f"{w} {value:.2f}" for w, value in found.items() if value is not None)
-    return words and f"it is doubtful whether the background is plain; stability: {words}"
+    found = {w: value for w, value in found.items() if value is not None}
+    if "registered_stability" in figures:
+        most = figures["registered_stability"]
+        words = f"PSSC's clusters of some of the registered images have a stability of {most:.2f}"
+    elif found:
+        most, each = max(found.values()), (f"{w} {value:.2f}" for w, value in found.items())
+        words = f"it is doubtful whether the background is plain; stability: {', '.join(each)}"
+    else:
+        return ""
+    # Spectral methods say it of their own stability.
+    is_told = most >= _STEADY or "stability" in figures
+    return words if is_told else f"{words}. So registration may not have helped. {_LOOK_AT_FRAMES}"
 
 
 def describe_empty(counts: Sequence[int] | np.ndarray, noun: str) -> str:
@@ -173,13 +192,10 @@ def unsteady(stability: float) -> str:
     Returns:
         A warning below 0.8, else nothing.
     """
-    if stability >= 0.8:
+    if stability >= _STEADY:
         return ""
     return (
         "These clusters are uncertain: slightly other settings of the graph give others. Look at "
         "the least certain samples of each cluster in the report, and at those that are alike and "
-        "yet apart. Of images see too whether the registered ones show the object in the middle, "
-        "and nothing else; if not, say how it differs from the background (--ground), or try "
-        "another --register. Among clutter or on textures, DTI clustering with --register auto may "
-        "be better."
+        f"yet apart. {_LOOK_AT_FRAMES}"
     )

@@ -19,6 +19,7 @@ import scipy.ndimage
 from diffclust.data import affnist_like, load, mnist_color
 from diffclust.metrics import scores
 from diffclust.models import MODELS
+from diffclust.parallel import Data
 from diffclust.registration import Frame, ink_of
 from experiments.harness import arguments, finish, mean_and_std, peak_memory_mb
 
@@ -168,9 +169,14 @@ def row_of(method, images, labels, frame, seed, settings):
     model = MODELS[method].from_settings({"num_clusters": 10, "register": register, **settings})
     result = model.fit(framed, key=jax.random.key(seed))
     figures = result.outcome.figures
+    if frame == "auto" and "stability" not in figures:
+        # What the command line prints of methods without a graph.
+        steady = result.model.stability_when_registered(Data(framed))
+        figures = figures if steady is None else {**figures, "registered_stability": steady}
+    shown = ("stability", "registered_stability", "refills")
     return {
         **{name: round(value, 4) for name, value in scores(labels, result.assignments).items()},
-        **{name: round(figures[name], 4) for name in ("stability", "refills") if name in figures},
+        **{name: round(figures[name], 4) for name in shown if name in figures},
         "loss": round(float(result.loss) / len(labels), 3),
         "least_cluster": int(result.counts.min()),
         "ink": ink,

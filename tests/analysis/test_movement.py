@@ -27,7 +27,9 @@ from diffclust.models import (
     Result,
     TransformationInvariantKMeans,
 )
+from diffclust.models import images as model_images
 from diffclust.models.settings import Training
+from diffclust.report.text import describe_frames
 from diffclust.transforms import Affine, Compose
 
 
@@ -154,6 +156,7 @@ def test_graphs_tell_of_registration_and_of_plain_kmeans(key: jax.Array, name: s
     figures = movement(result, images, key=key)
     aligned = {"displacement", "gain"} if name == "di-spectral" else set()
     always = {"registration_displacement", "raw_kmeans_ari", "registered_kmeans_ari"}
+    always |= {"registered_stability"}  # of one graph alone there is no other
     assert of_alignment(figures) == always | aligned
     assert 0.5 < figures["registration_displacement"] < 8.0
     views = {"raw": images, "registered": result.registered(images)}
@@ -164,6 +167,37 @@ def test_graphs_tell_of_registration_and_of_plain_kmeans(key: jax.Array, name: s
     text = describe_movement(figures)
     assert "Registration moved images by" in text
     assert f"(the images as they came), {figures['registered_kmeans_ari']:.2f} (registered)" in text
+
+
+@pytest.mark.parametrize("stability", [0.79, 0.81])
+def test_methods_without_a_graph_say_how_stable_registered_images_are(
+    stability: float, key: jax.Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def judge(model: object, register: str, ground: str, *, images: np.ndarray) -> float:
+        seen.append((register, ground, len(images)))
+        return stability
+
+    monkeypatch.setattr(model_images, "_JUDGES", [judge])
+    images = bars(24, 3)
+    settings = {"register": "place", "ground": "none", "split_merge": False}
+    for clusters in (1, 2, 5):
+        result = KMeans(clusters, **settings).fit(images, key=key)
+        figures = movement(result, images, key=key)
+        # One cluster is stable anyway, and of so few images there are not five for each of five.
+        assert figures.get("registered_stability") == (stability if clusters == 2 else None)
+        text = describe_frames(figures)
+        assert ("have a stability of" in text) == (clusters == 2)
+        assert ("may not have helped" in text) == (clusters == 2 and stability < 0.8)
+    assert seen == [("place", "none", 24)]
+
+
+@pytest.mark.parametrize(("highest", "is_warned"), [(0.79, True), (0.8, False)])
+def test_where_no_frame_is_steady_it_is_said(highest: float, is_warned: bool) -> None:
+    figures = {"stability_found": 0.3, "stability_kept": highest, "stability_unregistered": 0.4}
+    assert ("may not have helped" in describe_frames(figures)) == is_warned
+    assert "may not have helped" not in describe_frames({**figures, "stability": 0.5})
 
 
 @pytest.mark.slow

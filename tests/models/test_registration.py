@@ -31,7 +31,7 @@ from diffclust.models import (
 from diffclust.models import images as model_images
 from diffclust.models.images import AbstractImageModel, restored
 from diffclust.parallel import Data, data_mesh
-from diffclust.registration import Frame, own_sides
+from diffclust.registration import Frame, ink_of, own_sides
 from tests.models.cuts import quick_alignments
 from tests.models.test_di_spectral import by_bending
 from tests.registration.test_colours import Stored
@@ -144,19 +144,6 @@ def test_a_model_is_saved_with_its_frame(coloured, tmp_path):
     np.testing.assert_array_equal(loaded.predict(images).clusters, result.assignments)
 
 
-def test_models_saved_before_register_nothing(tmp_path):
-    images = moved()
-    result = KMeans(3, **FEW).fit(images, key=KEY)
-    diffclust.save(tmp_path / "model", result)
-    path = tmp_path / "model" / "model.json"
-    about = json.loads(path.read_text())
-    del about["settings"]["register"], about["settings"]["ground"], about["settings"]["canvas"]
-    path.write_text(json.dumps(about))
-    loaded = diffclust.load(tmp_path / "model")
-    assert loaded.model.register == "none"
-    np.testing.assert_array_equal(loaded.registered(images), images)
-
-
 def test_new_images_must_be_of_the_fitted_size_and_finite(coloured):
     images, result = coloured
     # As they come: registered, the shorter side has 28 pixels.
@@ -172,9 +159,18 @@ def test_new_images_may_have_another_size_of_the_same_proportions(coloured):
     np.testing.assert_array_equal(result.predict(larger).clusters, result.assignments)
 
 
-def test_a_fit_that_was_broken_off_goes_on_in_its_frame(coloured):
+@pytest.mark.parametrize(
+    "model",
+    [
+        KMeans(3, **FEW, register="upright"),
+        pytest.param(ProjectedScatteringSpectralClustering(3), marks=pytest.mark.slow),
+    ],
+    ids=["kmeans", "pssc"],
+)
+def test_a_fit_that_was_broken_off_goes_on_in_its_frame(model, coloured):
     images, result = coloured
-    model, states = KMeans(3, **FEW, register="upright"), Breaking(1)
+    result = result if isinstance(model, KMeans) else model.fit(images, key=KEY)
+    states = Breaking(1)
     for _ in range(50):
         with contextlib.suppress(Broken):
             again = model.fit(images, key=KEY, snapshots=states)
@@ -375,6 +371,15 @@ def test_images_of_weight_zero_say_nothing_of_the_ground() -> None:
     model = KMeans(2, register="place")
     assert model.resolved(data).ground == "none"
     assert model.resolved(Data(images)).ground == "colour"
+
+
+def test_images_for_a_frame_alone_must_be_finite():
+    images = moved()
+    images[3, 0, 0] = np.nan
+    frame = Frame("place", "dark")
+    for call in (frame.registered, frame.params_of, ink_of):
+        with pytest.raises(ValueError, match="NaN or infinity at index 3"):
+            call(images)
 
 
 def test_without_a_plain_ground_auto_takes_nothing_out():

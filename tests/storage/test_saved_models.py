@@ -33,6 +33,7 @@ def test_model_of_version_0_1_loads(method: str, saved: Path) -> None:
     assert model.method == method
     # Which was saved before there was this setting, and fitted as with this value.
     assert model.settings().get("bias_correction", "fit") == "fit"
+    assert getattr(model, "register", "none") == "none"
 
 
 @pytest.mark.parametrize(
