@@ -44,7 +44,7 @@ from diffclust.solvers import (
     Stopping,
 )
 from diffclust.solvers.bounded import numbers_kept
-from diffclust.solvers.lloyd_run import state_template
+from diffclust.solvers.lloyd_run import learned_template
 from diffclust.transforms import (
     AbstractSpatialTransform,
     AbstractTransform,
@@ -176,8 +176,8 @@ class AbstractLloydModel(PassSettings, AbstractModel):
         return int(shape[0] * (4 * math.prod(shape[1:]) * (1.0 + coarser) + 4 * row + 64))
 
     def template(self, sample: PyTree) -> Learned:
-        """Returns a blank state of Lloyd's algorithm."""
-        return state_template(self.solver(), sample, self.num_clusters, self.penalty()).learned
+        """Returns blank clusters."""
+        return learned_template(self.solver(), sample, self.num_clusters, self.penalty())
 
     def solver_for(self, outcome: Outcome, data: Data) -> tuple[Lloyd, Data]:
         """The solver, and the samples as they are."""

@@ -37,7 +37,7 @@ from diffclust.solvers import (
     assign_samples,
     ignore,
 )
-from diffclust.solvers.lloyd_run import state_template
+from diffclust.solvers.lloyd_run import learned_template
 from diffclust.types import Scalar
 
 ShapeDistance = Literal[
@@ -357,7 +357,7 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
         full, shape = self.covariances == "full", sample.shape
         variances = jnp.ones((*shape, shape[1]) if full else shape, sample.dtype)
         solver = self.solver(jnp.zeros(shape, sample.dtype), variances)
-        return state_template(solver, sample, self.num_clusters, ()).learned
+        return learned_template(solver, sample, self.num_clusters, ())
 
     def assign(self, outcome: Outcome, data: Data, *, callback: Callback = ignore) -> Assignment:
         """Registers shapes to the mean of the fitted ones, and assigns them to the nearest centre.

@@ -143,9 +143,21 @@ class Lloyd(AbstractSolver):
         Returns:
             A state with empty sums.
         """
+        return empty_state(self, self.learned(clusters, objective))
+
+    def learned(self, clusters: Clusters, objective: PyTree = None) -> Learned:
+        """What is learned, before the first step.
+
+        Args:
+            clusters: The clusters to start from.
+            objective: The state of an adaptive reduction, or None for its initial state.
+
+        Returns:
+            The clusters with the state.
+        """
         if objective is None:
             objective = self.reduction.init(len(clusters), clusters.penalty.dtype)
-        return empty_state(self, Learned(clusters, None, objective))
+        return Learned(clusters, None, objective)
 
     def normalise(self, sample: PyTree) -> PyTree:
         """Brings a sample to the scale that the prototype family works on."""
@@ -326,9 +338,9 @@ class Lloyd(AbstractSolver):
         objective = state.learned.objective
         if self.reduction.is_adaptive and self.adapts:
             objective = objective.update(state.tally.reduction)
-        cleared = empty_state(self, Learned(clusters, state.learned.shared, objective))
-        statistics = state.statistics if keep else cleared.statistics
-        return LloydState(cleared.learned, statistics, cleared.tally)
+        statistics, tally = jax.tree.map(jnp.zeros_like, (state.statistics, state.tally))
+        learned = Learned(clusters, state.learned.shared, objective)
+        return LloydState(learned, state.statistics if keep else statistics, tally)
 
 
 def over_blocks(

@@ -18,7 +18,7 @@ from diffclust.parallel.data import Data, Description, PerSample, with_rows
 from diffclust.prototypes import Clusters, Learned
 from diffclust.solvers import bounded
 from diffclust.solvers.assign import assignment_of, memberships_of
-from diffclust.solvers.base import Memory
+from diffclust.solvers.base import Memory, zeros_of
 from diffclust.solvers.driver import AbstractProblem, Position, State, check_data, static_fields
 from diffclust.solvers.lloyd import Lloyd, LloydState
 from diffclust.solvers.lloyd_run import (
@@ -30,9 +30,9 @@ from diffclust.solvers.lloyd_run import (
     check_penalty,
     clusters_of,
     keeps_sums,
+    learned_template,
     means_of_aligned,
     run_pass,
-    state_template,
 )
 from diffclust.solvers.penalty_learning import learned_penalties
 from diffclust.solvers.result import Callback, Outcome, Progress, Status, best_restart
@@ -436,10 +436,11 @@ class LloydProblem(AbstractProblem):
         at = {**position, "run": None, "best": None}
         fit, plan = LloydFit(key_data_template(), **at), self.plan
         given = (self.solver, description.sample, plan.num_clusters, plan.penalty)
-        coarse, fine = (
-            state_template(*given, prepare=eqx.Partial(_prepare, self.solver, factor))
+        learned = (
+            learned_template(*given, prepare=eqx.Partial(_prepare, self.solver, factor))
             for factor in (plan.coarsening, 1)
         )
+        coarse, fine = (zeros_of(self.solver.init, each.clusters) for each in learned)
         size, dtype = description.num_samples, jnp.dtype(description.dtype)
         memory = PerSample(self.solver.init_memory(size, plan.num_clusters, dtype))
         last = fine if fit.stage == "done" else coarse

@@ -214,7 +214,8 @@ def run_pass(
         status = Status.MAX_PASSES
     if reassign is not None and (risen or status is not None or empty.any()):
         # Energies, margins and the last digits of the loss are missing.
-        again = LloydState(learned, summed.statistics, empty_state(solver, learned).tally)
+        cleared = jax.tree.map(jnp.zeros_like, tally)
+        again = LloydState(learned, summed.statistics, cleared)
         known = {"history": history[:-1], "previous": previous, "changed": changed}
         return run_pass(solver, chunks, again, memory, stopping, **known)
     if risen:
@@ -433,14 +434,14 @@ def _clusters_of(solver: Lloyd, samples: PyTree, penalty: Float[Array, "... term
     return Clusters(prototype, weights.astype(jnp.result_type(*leaves)))
 
 
-def state_template(
+def learned_template(
     solver: Lloyd,
     sample: PyTree,
     num_clusters: int,
     penalty: tuple[float, ...],
     prepare: Callable[[PyTree], PyTree] | None = None,
-) -> LloydState:
-    """Zeros in place of every array of a state; no sample is read.
+) -> Learned:
+    """Zeros in place of every array that is learned; no sample is read.
 
     Args:
         solver: The solver.
@@ -450,12 +451,12 @@ def state_template(
         prepare: Applied to each sample before it is clustered; None for `solver.normalise`.
 
     Returns:
-        A state.
+        Of which `Lloyd.init` makes a state.
     """
 
-    def init(samples: PyTree) -> LloydState:
+    def init(samples: PyTree) -> Learned:
         seeds = jax.vmap(prepare or solver.normalise)(samples)
-        return solver.init(clusters_of(solver, seeds, penalty))
+        return solver.learned(clusters_of(solver, seeds, penalty))
 
     every = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((num_clusters, *leaf.shape), leaf.dtype), sample
