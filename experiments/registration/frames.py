@@ -1,10 +1,10 @@
-"""One frame or the mean graph of two: `di-spectral` with `register="upright"` and `"auto"`.
+"""One frame or the mean graph of several: `di-spectral` with `register="upright"` and `"auto"`.
 
     python -m experiments.registration.frames [--seed 0] [--seeds 2] [--quick] [--sets ...]
-        [--methods di-spectral pssc] [--registers upright auto] [--results FILE]
+        [--methods di-spectral pssc] [--registers upright auto three] [--results FILE]
 
 For PSSC, whose `"auto"` is upright, `auto` is here the cut of the mean graph of upright and placed
-images, and `upright` that of upright ones alone.
+images, `three` that of these and unregistered ones, and `upright` that of upright ones alone.
 
 Development sets: MNIST's and USPS's training images, as they are, moved, coloured, shrunk, with
 near-duplicates, with groups of unequal size; letters, recordings and drawn clothes. FILE (JSON
@@ -56,6 +56,13 @@ SETS = {
 
 METHODS = ["pssc", "di-spectral"]
 
+VIEWS = {
+    "upright": ("upright",),
+    "auto": ("upright", "place"),
+    "three": ("upright", "place", "none"),
+}
+"""Of PSSC: in which frames images are compared."""
+
 NAMES = ("set", "method", "register", "seed")
 """What tells runs apart."""
 
@@ -83,8 +90,8 @@ def row_of(name, method, register, seed):
     images, labels = SETS[name](seed)
     count, key, start = len(np.unique(labels)), jax.random.key(seed), time.perf_counter()
     if method == "pssc":
-        registers = ("upright", "place") if register == "auto" else ("upright",)
-        cut = cut_of_views(images, count, [{"register": each} for each in registers], key)
+        views = [{"register": each} for each in VIEWS[register]]
+        cut = cut_of_views(images, count, views, key)
         assignments, figures = cut.points.assignments, cut.figures
     else:
         result = MODELS[method](count, register=register).fit(images, key=key)
@@ -101,13 +108,15 @@ def main():
     args = arguments(
         __doc__,
         methods={"nargs": "+", "default": ["di-spectral"], "choices": METHODS},
-        registers={"nargs": "+", "default": ["upright", "auto"], "choices": ["upright", "auto"]},
+        registers={"nargs": "+", "default": ["upright", "auto"], "choices": list(VIEWS)},
         **options(SETS),
     )
     if args.quick:
         args.sets, args.seeds, args.registers = ["letters, 1,000"], 1, ["upright"]
         SETS["letters, 1,000"] = lambda seed: pictures.SETS["letters"](48, seed)
         args.results = None  # where these letters would be taken for 1,000
+    if "three" in args.registers and args.methods != ["pssc"]:
+        raise SystemExit("three frames: give --methods pssc")
     runs = [
         (name, method, register, seed)
         for seed in range(args.seed, args.seed + args.seeds)
