@@ -102,7 +102,8 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
     figures: dict[str, object] = {"Data": f"{dataset.name}, {count(len(dataset), noun)}"}
     figures |= {**_size(result, dataset), **described}
     if tried := describe_frames(measured):
-        figures["Frames tried"] = tried[0].upper() + tried[1:]
+        name = "Registered images" if "registered_stability" in measured else "Frames tried"
+        figures[name] = tried[0].upper() + tried[1:]
     if "floor" in measured:
         figures["Least variance"] = (
             f"{number(measured['floor'])}, to which {integer(round(measured['num_clipped']))} of "

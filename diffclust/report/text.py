@@ -153,7 +153,7 @@ def describe_frames(figures: Mapping[str, Any]) -> str:
     found = {w: value for w, value in found.items() if value is not None}
     if "registered_stability" in figures:
         most = figures["registered_stability"]
-        words = f"PSSC's clusters of some of the registered images have a stability of {most:.2f}"
+        words = f"PSSC's clusters of up to 1,000 registered images have a stability of {most:.2f}"
     elif found:
         most, each = max(found.values()), (f"{w} {value:.2f}" for w, value in found.items())
         words = f"it is doubtful whether the background is plain; stability: {', '.join(each)}"
