@@ -98,8 +98,8 @@ def movement(
     if result.model.num_clusters == 1:
         return figures  # on one cluster every method agrees
     if is_registered and not {"stability", "stability_found"} & result.outcome.figures.keys():
-        given = Data(every, mesh=None)
-        steady = cast(AbstractImageModel, result.model).stability_when_registered(given)
+        model = cast(AbstractImageModel, result.model)
+        steady = model.stability_when_registered(Data(every))
         figures |= {} if steady is None else {"registered_stability": steady}
     if not method.comparable or isinstance(every, ImageSource):
         return figures | _agreement_with_kmeans(result, every)

@@ -223,7 +223,7 @@ class AbstractStagedModel(AbstractModel):
         def outcome(context: Context) -> Outcome:
             result = FeatureClustering.of(context.results[last])
             return Outcome(
-                alignment.solver.learned(clusters(context)),
+                alignment.solver.init_learned(clusters(context)),
                 _assignment(result.points, context.results["alignments"]["rows"]),
                 (result.loss,),
                 (result.loss,),

@@ -143,9 +143,9 @@ class Lloyd(AbstractSolver):
         Returns:
             A state with empty sums.
         """
-        return empty_state(self, self.learned(clusters, objective))
+        return empty_state(self, self.init_learned(clusters, objective))
 
-    def learned(self, clusters: Clusters, objective: PyTree = None) -> Learned:
+    def init_learned(self, clusters: Clusters, objective: PyTree = None) -> Learned:
         """What is learned, before the first step.
 
         Args:
@@ -153,7 +153,7 @@ class Lloyd(AbstractSolver):
             objective: The state of an adaptive reduction, or None for its initial state.
 
         Returns:
-            The clusters with the state.
+            The clusters with that state.
         """
         if objective is None:
             objective = self.reduction.init(len(clusters), clusters.penalty.dtype)

@@ -451,12 +451,12 @@ def learned_template(
         prepare: Applied to each sample before it is clustered; None for `solver.normalise`.
 
     Returns:
-        Of which `Lloyd.init` makes a state.
+        What `Lloyd.init_learned` returns, with zeros.
     """
 
     def init(samples: PyTree) -> Learned:
         seeds = jax.vmap(prepare or solver.normalise)(samples)
-        return solver.learned(clusters_of(solver, seeds, penalty))
+        return solver.init_learned(clusters_of(solver, seeds, penalty))
 
     every = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((num_clusters, *leaf.shape), leaf.dtype), sample
