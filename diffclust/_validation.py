@@ -216,7 +216,8 @@ def in_memory(value: Any, name: str = "images") -> None:
     if isinstance(value, ImageSource):
         raise ValueError(
             f"{name} are read as they are needed, but this needs all of them in memory at once; "
-            "give fewer or smaller ones as an array (without --stream), or take another method: "
+            "give fewer or smaller ones as an array (on the command line --limit or --size, and no "
+            "--stream), or take another method: "
             f"{', '.join(name for name, method in METHODS.items() if method.streams)}"
         )
 

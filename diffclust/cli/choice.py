@@ -18,7 +18,7 @@ from diffclust import analysis, metrics
 from diffclust.analysis import Grounds
 from diffclust.cli.commands import make_model
 from diffclust.cli.options import Fit
-from diffclust.cli.runs import partial_folder, refuse_unfinished
+from diffclust.cli.runs import SWEEP_METADATA, partial_folder, refuse_unfinished
 from diffclust.cli.samples import sample_arguments
 from diffclust.data import Collection
 from diffclust.image_source import checksum
@@ -34,10 +34,6 @@ from diffclust.storage.staging import read_object, staged_file
 
 Criterion = Literal["elbow", "eigengap", "evidence"]
 Clusters = Result | PointClusters | None
-
-_METADATA = "about.json"
-"""File that identifies the sweep that the saved fits belong to."""
-
 
 _STEADY, _UNSTEADY = 0.95, 0.8
 """Stabilities from which fits agree, and below which they differ."""
@@ -166,9 +162,9 @@ class Fitter:
             for left in filter(Path.is_dir, self.folder.iterdir()):
                 shutil.rmtree(left)
         # One that was killed before its first fit may not have described itself.
-        if self.has_fits and read_object(self.folder / _METADATA) != about:
+        if self.has_fits and read_object(self.folder / SWEEP_METADATA) != about:
             raise ValueError(f"{shown} holds fits of other samples or settings; remove it")
-        with staged_file(self.folder / _METADATA, overwrite=True) as file:
+        with staged_file(self.folder / SWEEP_METADATA, overwrite=True) as file:
             file.write_text(json.dumps(about), "utf-8")
         try:
             self._frame = self._frame_of(make_model(max(fits, key=lambda fit: fit.clusters)))

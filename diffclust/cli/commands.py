@@ -26,7 +26,7 @@ from diffclust.estimate import Estimate, StageCost, estimate
 from diffclust.image_source import ImageSource, checksum
 from diffclust.methods import ALIGNING, METHODS, Method, plural
 from diffclust.models import MODELS, AbstractModel, Result
-from diffclust.models.selection import IS_POSITIVE, counted
+from diffclust.models.selection import counted, predicted
 from diffclust.parallel import Data
 from diffclust.parallel.processes import broadcast_one_to_all, raise_everywhere
 from diffclust.plotting import Film, save_prototypes
@@ -35,7 +35,7 @@ from diffclust.report import write_report
 from diffclust.report.sections import check_map_samples
 from diffclust.review.formats import read_cluster_labels, safe_cell
 from diffclust.solvers import Callback, Progress
-from diffclust.solvers.result import Status, ignore
+from diffclust.solvers.result import ignore
 from diffclust.storage import checkpoint
 from diffclust.storage.staging import staged_file
 
@@ -43,7 +43,7 @@ _LARGEST_SEED = 2**32 - 1
 """Larger ones need JAX's double precision."""
 
 _SOURCE_OPTIONS = (
-    *("source", "split", "limit", "pad", "label_pattern"),
+    *("source", "split", "limit", "pad", "labels", "label_pattern"),
     *runs.OF_RECORDINGS,
     *runs.OF_TPS,
 )
@@ -51,9 +51,6 @@ _SOURCE_OPTIONS = (
 
 _OF_FITS = ("size", "channels", "mask", "weights", "start")
 """Those that a prediction does not have."""
-
-_FIT_EXTRAS = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues", IS_POSITIVE)
-"""Extras of an outcome that describe the fitted samples only."""
 
 _LONG_FIT_SECONDS = 60.0
 """A fit that takes longer, in seconds, is announced."""
@@ -136,10 +133,11 @@ def _fit(
 ) -> tuple[Result, Collection, dict[str, Any]]:
     """Fits; returns the result, all samples, and further arguments of the report."""
     own, dataset = processes.load_samples(options, model, bar)
+    with raise_everywhere(processes.mesh):
+        arguments, saved = samples.sample_arguments(options, dataset), None
     if processes.mesh is None:
         announce_long_fit(options, model, dataset, bar)
     with raise_everywhere(processes.mesh):
-        arguments, saved = samples.sample_arguments(options, dataset), None
         if states is not None:
             saved = stack.enter_context(states.snapshots())
     film, others, key = None if options.no_report else Film(), None, jax.random.key(options.seed)
@@ -242,15 +240,13 @@ def predict(options: Predict) -> None:
         assignment = fitted.predict(dataset.samples, callback=bar)
         seconds = time.perf_counter() - start
         p_values = analysis.conformal_p_values(fitted, assignment)
-        extras = {n: a for n, a in fitted.outcome.extras.items() if n not in _FIT_EXTRAS}
+        outcome = predicted(fitted.outcome, assignment)
         outcome = dataclasses.replace(
-            fitted.outcome,
-            assignment=assignment,
+            outcome,
             history=(float(np.sum(assignment.distances, dtype=np.float64)),),
             restarts=(),
-            status=Status.PREDICTED,
             seconds=seconds,
-            extras=extras if p_values is None else {**extras, "p_values": p_values},
+            extras={**outcome.extras, **({} if p_values is None else {"p_values": p_values})},
             figures={} if p_values is None else analysis.novelty(fitted, assignment, p_values),
         )
         result = dataclasses.replace(fitted, outcome=outcome)

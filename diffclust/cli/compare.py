@@ -17,6 +17,7 @@ from diffclust._renamed import current_settings
 from diffclust.cli.options import Compare
 from diffclust.cli.runs import SavedRun, after_writing, read_run, refuse_read, write_table
 from diffclust.cli.summary import console, text_table
+from diffclust.data.source import MADE_SETS
 from diffclust.models import Training
 from diffclust.models.kmeans import AbstractLloydModel
 from diffclust.report.page import data_uri, document, section, shaded_cell, shaded_table, svg_icon
@@ -138,6 +139,8 @@ def _positions(run: SavedRun) -> dict[str, int]:
     name = run.located(source["source"])
     name = os.path.realpath(name) if os.path.exists(name) else name
     where = f"{name}\n{source['split']}"
+    if source["source"] in MADE_SETS:  # other images with another seed
+        where += f"\n{run.summary['seed']}"
     return {f"{where}\n{index}": row for row, index in enumerate(run.indices.tolist())}
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,15 @@ from diffclust.cli.samples import reload_samples
 from diffclust.data import Collection, Dataset
 from diffclust.methods import METHODS, plural
 from diffclust.models import Result, of_images, restored, unaligned, warped_prototypes
+from diffclust.models.selection import predicted
+from diffclust.parallel.chunks import largest_read
 from diffclust.plotting import as_picture, displayable
 from diffclust.progress_bar import ProgressBar
 from diffclust.report.text import plain
 from diffclust.storage.staging import EXPORT_MARK, read_object, staged_file, write_json
 
 _BATCH_SIZE = 512
-"""Images that are in memory at once."""
+"""Images that are in memory at once, at most."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,8 +231,7 @@ def assign_again(
     dataset = reload_samples(run, result, source, bar)
     if "model" in run.summary:
         assignment = result.predict(dataset.samples, callback=bar)
-        outcome = dataclasses.replace(result.outcome, assignment=assignment)
-        result = dataclasses.replace(result, outcome=outcome)
+        result = dataclasses.replace(result, outcome=predicted(result.outcome, assignment))
     return result, dataset
 
 
@@ -245,7 +247,7 @@ def _aligned(job: _Export) -> str:
         job.check_table(result)
     result, dataset = assign_again(job.run, result, job.options.source, job.bar)
     params, samples = result.outcome.assignment.params, dataset.samples
-    batches = _batches(job, "aligning")
+    batches = _batches(job, samples, "aligning")
 
     def part(batch: slice) -> np.ndarray:
         array = np.asarray(samples[batch])
@@ -280,7 +282,7 @@ def _restored(job: _Export) -> str:
             drawn = unaligned(result, params, drawn)
         return restored(result, np.asarray(samples[batch]), drawn)
 
-    return _write_images(job, map(part, _batches(job, "restoring")))
+    return _write_images(job, map(part, _batches(job, samples, "restoring")))
 
 
 def _registration(job: _Export) -> str:
@@ -295,7 +297,7 @@ def _registration(job: _Export) -> str:
             "colours alone were normalised, not places; give an --out that ends in .npz"
         )
     samples = reload_samples(job.run, result, job.options.source, job.bar).samples
-    batches = _batches(job, "registering")
+    batches = _batches(job, samples, "registering")
     params = np.concatenate([frame.params_of(np.asarray(samples[batch])) for batch in batches])
     if job.ending == ".npz":
         job.save_arrays(params=params)
@@ -313,12 +315,12 @@ def _write_images(job: _Export, parts: Iterable[np.ndarray], **others: np.ndarra
     return f"{job.samples()}, {job.options.what}"
 
 
-def _batches(job: _Export, activity: str) -> Iterator[slice]:
-    """Slices of the samples, a batch each; shows the progress."""
-    count = len(job.run.indices)
-    for start in range(0, count, _BATCH_SIZE):
-        yield slice(start, start + _BATCH_SIZE)
-        job.bar.show(activity, min(start + _BATCH_SIZE, count), count)
+def _batches(job: _Export, samples: Any, activity: str) -> Iterator[slice]:
+    """Slices of the samples, a batch each, shorter where they are large; shows the progress."""
+    count, size = len(job.run.indices), min(_BATCH_SIZE, largest_read(math.prod(samples.shape[1:])))
+    for start in range(0, count, size):
+        yield slice(start, start + size)
+        job.bar.show(activity, min(start + size, count), count)
 
 
 def _prototypes(job: _Export) -> str:
@@ -356,7 +358,8 @@ def _folders(job: _Export) -> str:
         if not files and link:
             raise ValueError("these images are no files that could be linked to; leave out --link")
         if not files:
-            _save_pictures(job, (dataset.images[batch] for batch in _batches(job, "writing")))
+            batches = _batches(job, dataset.images, "writing")
+            _save_pictures(job, (dataset.images[batch] for batch in batches))
             return f"{job.samples()} written"
     if missing := [file for file in files if not file.is_file()]:
         raise ValueError(

@@ -491,6 +491,10 @@ def refuse_newer(out: Path, kept: Iterable[Path]) -> None:
             )
 
 
+SWEEP_METADATA = "about.json"
+"""File that identifies the sweep that saved fits belong to."""
+
+
 class SavedStates:
     """The states of one fit, in a folder beside that of its run, for as long as it is not done."""
 
@@ -515,6 +519,11 @@ class SavedStates:
         if kept < 1:
             raise ValueError(
                 f"--checkpoints-kept must be at least 1, not {kept}; 2 outlive a damaged one"
+            )
+        if (self._folder / SWEEP_METADATA).exists() and not options.overwrite:
+            raise ValueError(
+                f"{str(self._folder)!r} holds fits of a sweep that was broken off; go on with it "
+                "by sweep --resume, or replace it with --overwrite"
             )
         if self._folder.is_dir():
             with locked(self._folder):

@@ -32,7 +32,7 @@ from diffclust.data import (
 )
 from diffclust.data.dataset import encode_labels
 from diffclust.data.folder import load_pictures
-from diffclust.data.source import DRAWN_SETS, holds_recordings, is_name, is_picture
+from diffclust.data.source import DRAWN_SETS, MADE_SETS, holds_recordings, is_name, is_picture
 from diffclust.data.stream import open_stream, outgrows_memory
 from diffclust.image_source import Images, ImageSource, checksum
 from diffclust.masks import mask_size, mask_weights
@@ -67,7 +67,7 @@ def load_samples(
     else:
         length = like.sample_shape[0] if isinstance(like, Result) else None
         dataset = load_table(options, model, length)
-    check_samples(model, dataset, fitted=isinstance(like, Result))
+    check_samples(model, dataset, fitted=isinstance(like, Result), is_cropped=not options.pad)
     return with_labels(options, dataset)
 
 
@@ -314,6 +314,11 @@ def _clusters_of(options: Fit, dataset: Collection) -> np.ndarray:
             f"the run in {path!r} has {run.num_clusters} clusters, not {num_clusters}; give -k "
             f"{run.num_clusters}, or another --start"
         )
+    if options.source in MADE_SETS and run.summary["seed"] != options.seed:
+        raise ValueError(
+            f"the run in {path!r} has images made with --seed {run.summary['seed']}, not "
+            f"{options.seed}; give the same seed"
+        )
     order = np.argsort(run.indices)
     rows = order[np.searchsorted(run.indices, dataset.indices, sorter=order) % len(order)]
     about = run.summary["source"]
@@ -378,7 +383,8 @@ def reload_samples(
     about = run.summary["source"]
     place = run.located(about["source"]) if source is None else source
     # Earlier runs do not have all of them.
-    given = {n: about[n] for n in ("split", "limit", "pad", *OF_RECORDINGS, *OF_TPS) if n in about}
+    names = ("split", "limit", "pad", "labels", "label_pattern", *OF_RECORDINGS, *OF_TPS)
+    given = {name: about[name] for name in names if name in about}
     given |= {"seed": run.summary["seed"], "skip_bad": bool(about["skipped"])}
     try:
         dataset = load_samples(Predict(str(run.folder), place, "", **given), result, bar)
@@ -431,7 +437,12 @@ def without_blank(model: AbstractModel, dataset: Dataset) -> Dataset:
 
 
 def check_samples(
-    model: AbstractModel, dataset: Collection, *, fitted: bool = False, warn: bool = True
+    model: AbstractModel,
+    dataset: Collection,
+    *,
+    fitted: bool = False,
+    is_cropped: bool = True,
+    warn: bool = True,
 ) -> None:
     """Refuses samples that the model cannot cluster.
 
@@ -441,6 +452,7 @@ def check_samples(
         model: The model.
         dataset: The samples.
         fitted: Whether clusters are there already, so that there may be fewer samples.
+        is_cropped: Whether pictures of other proportions were cropped, not padded.
         warn: Whether blank images that the model can cluster are named on stderr.
 
     Raises:
@@ -464,7 +476,7 @@ def check_samples(
             f"{blank.size} of {len(dataset)} images are blank (of a single colour{where}), at "
             f"index {_validation.some(places)}; remove them, or leave them out with --skip-bad"
         )
-        if dataset.paths and not isinstance(dataset, Recordings):
+        if is_cropped and dataset.paths and not isinstance(dataset, Recordings):
             size = "x".join(map(str, dataset.images.shape[1:3]))
             message += f"; if cropping to {size} pixels left nothing of them, give --pad"
     try:

@@ -271,6 +271,11 @@ def fit_picture(picture: "Image", size: tuple[int, int]) -> "Image":
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     median = np.median(border, axis=0).astype(pixels.dtype)
     colour = tuple(median.tolist()) if median.ndim else median.item()
+    factor = min(height / picture.height, width / picture.width)
+    if round(factor * min(picture.size)) == 0:
+        # Nothing would be left of a picture that is this narrow.
+        inner = (max(1, round(factor * picture.width)), max(1, round(factor * picture.height)))
+        picture = picture.resize(inner, method)
     return ImageOps.pad(picture, (width, height), method=method, color=colour)
 
 

@@ -136,7 +136,7 @@ def _load_file(source: str, options: LoadOptions) -> Dataset:
     elif suffix in FORMATS or suffix in OTHER_SUFFIXES:
         what = "is a single image, and clustering needs many"
     elif suffix in audio.FORMATS or suffix in audio.OTHER_SUFFIXES:
-        what = "is a single recording, and clustering needs many"
+        what = "is a single recording, not a folder of them"
     else:
         what = (
             "is not a folder, .npy, .npz or IDX file, nor one of landmarks (.npz, .csv, .tps) or "
@@ -229,6 +229,9 @@ _NAMED: dict[str, Callable[[str, LoadOptions], Dataset]] = {
     "mnist-color": _load_mnist_color,
     "affnist-like": _load_affnist_like,
 }
+MADE_SETS = ("affine-mnist", "diffeo-mnist", "mnist-color", "affnist-like")
+"""Sets whose images depend on the seed."""
+
 DRAWN_SETS = ("affine-mnist", "diffeo-mnist", "mnist-1k")
 """Named sets whose indices are those of a larger set that they are drawn from."""
 

@@ -102,7 +102,8 @@ class Watch:
         # Where other programs take the processor, the wall clock says little.
         self._left -= min(last.wall, last.cpu)
         # What surrounds a compilation is long, and says nothing of the steps to come.
-        spent = self._left < 0 and not last.compiling
+        stepped = progress.stage != "seeding"
+        spent = self._left < 0 and stepped and not last.compiling
         if spent or (self._until is not None and self._until(progress)):
             raise Cancelled("seen enough")
 

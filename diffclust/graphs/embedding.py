@@ -314,7 +314,7 @@ def _remaining_eigenvectors(
     for as long as the groups prove by `_least_values` that eigenvalues are missing.
     """
     count = matrix.shape[0]
-    if count <= _DENSE or 4 * wanted > count:
+    if count <= _DENSE or 4 * wanted >= count:
         # The known ones are shifted beyond the other end, -1, which bipartite components have.
         dense = matrix.toarray() - 3.0 * (known @ known.T).toarray()
         return leading_eigenvectors(dense, wanted)

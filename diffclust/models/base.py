@@ -59,7 +59,7 @@ class AbstractModel(AbstractSettings):
         makes_grey: Whether registration reduces any number of channels to one.
         takes_local_contrast: Whether features are computed from the images' local contrast.
         spatial_transform: The coordinate map that moves images; None if nothing does.
-        has_unit_norm: Whether prototypes, and what is compared with them, have unit norm.
+        has_unit_norm: Whether samples are scaled to unit norm before they are compared.
     """
 
     num_clusters: int = eqx.field(static=True, converter=_validation.plain_number)

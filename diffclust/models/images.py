@@ -19,6 +19,7 @@ from diffclust.masks import as_mask, check_mask_size, mask_weights
 from diffclust.models.base import AbstractModel, Result
 from diffclust.models.settings import LEAST_CANVAS, Ground, Register, RegistrationSettings
 from diffclust.parallel import Data
+from diffclust.parallel.chunks import largest_read
 from diffclust.parallel.mesh import map_in_chunks
 from diffclust.registration import (
     MOST_ASKED,
@@ -479,8 +480,10 @@ def restored(
         ValueError: If the images are not of the fitted kind, or what is drawn does not match them.
     """
     model = of_images(result)
-    frame, size = model.prototype_frame, result.outcome.chunk_size
     array, others = result.validated(images), _validation.images(drawn, "drawn")
+    frame, numbers = model.prototype_frame, math.prod(array.shape[1:])
+    # Chunks hold what is clustered, which may be far smaller than the images.
+    size = min(result.outcome.chunk_size, largest_read(numbers))
     expected = (len(array), *result.sample_shape)
     _validation.shaped(others, expected, "drawn", "one picture for each image")
     params = frame.params_of(array)

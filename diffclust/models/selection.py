@@ -10,10 +10,13 @@ from jaxtyping import Bool, Int
 
 from diffclust import _validation
 from diffclust.parallel import Data
-from diffclust.solvers import Assignment, Outcome
+from diffclust.solvers import Assignment, Outcome, Status
 
 IS_POSITIVE = "is_positive"
 """Name of the extra that marks, by 1 and 0, which samples have a positive weight."""
+
+_OF_FITTED = ("bridges", "certainties", "responsibilities", "phases", "eigenvalues", IS_POSITIVE)
+"""Extras of an outcome that describe the fitted samples only."""
 
 
 def counted(outcome: Outcome) -> Int[np.ndarray, " m"]:
@@ -27,6 +30,22 @@ def counted(outcome: Outcome) -> Int[np.ndarray, " m"]:
     """
     count = len(outcome.assignment.clusters)
     return np.flatnonzero(outcome.extras.get(IS_POSITIVE, np.ones(count)))
+
+
+def predicted(outcome: Outcome, assignment: Assignment) -> Outcome:
+    """Replaces the assignment by that of other samples.
+
+    Args:
+        outcome: What came of the fit.
+        assignment: What was predicted for the other samples.
+
+    Returns:
+        The outcome without the extras that describe fitted samples.
+    """
+    extras = {name: a for name, a in outcome.extras.items() if name not in _OF_FITTED}
+    return dataclasses.replace(
+        outcome, assignment=assignment, status=Status.PREDICTED, extras=extras
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -156,6 +156,11 @@ class ShapeKMeans(PublishedSettings, PassSettings, AbstractModel):
                 "centres='frechet' is not known of distance='alpha-divergence'; leave centres at "
                 "'mean'"
             )
+        if self.reflection and not self.registers:
+            raise ValueError(
+                "reflection=True needs registration: with registration='none' shapes are compared "
+                "where they lie, and none is mirrored"
+            )
         if not -1.0 <= self.alpha <= 1.0:
             raise ValueError(f"alpha must lie between -1 and 1, not {self.alpha}")
         if not 0.0 < self.min_variance < 1.0:

@@ -101,11 +101,21 @@ class UnitNormImages(AbstractSummedImages):
 
 
 class UnitNormSeries(AbstractSummedImages):
-    """The mean of aligned series, scaled to unit norm; NaN marks missing values."""
+    """The mean of aligned series that were scaled to unit norm; NaN marks missing values."""
 
     def normalise(self, sample: Array) -> Array:
-        """Divides by the norm of the observed values."""
-        return _of_unit_norm(sample, jnp.nansum)
+        """Divides by the norm, estimated from the times at which all channels were observed.
+
+        The square of the norm is taken to be as much larger than the sum of the squares at these
+        times as there are more times in all.
+        """
+        seen = jnp.all(jnp.isfinite(sample), axis=-1, keepdims=True)
+        share = jnp.mean(seen, dtype=sample.dtype)
+
+        def total(squares: Array) -> Array:
+            return jnp.sum(jnp.where(seen, squares, 0.0)) / jnp.where(share > 0, share, 1.0)
+
+        return _of_unit_norm(sample, total)
 
 
 def _of_unit_norm(sample: Array, total: Callable[[Array], Array]) -> Array:

@@ -76,13 +76,17 @@ def fit_section(result: Result, dataset: Collection, seed: int) -> str:
 def _settings(result: Result) -> dict[str, object]:
     """The settings, and of those that were left to the method what they came to."""
     sample, count = jax.ShapeDtypeStruct(result.sample_shape, "float32"), len(result.assignments)
-    used = result.model.automatic_settings(Description(sample, count, count, False))
+    is_fit = result.outcome.status is not Status.PREDICTED
+    # What a setting came to may depend on how many samples were fitted, which are not these here.
+    open_ones = "not used" if is_fit else "as in the fit"
+    description = Description(sample, count, count, False)
+    used = result.model.automatic_settings(description) if is_fit else {}
     settings = {}
     for name, value in result.model.settings().items():
         if name == "mask" and value is not None:
             value = mask_in_words(value)
         elif value is None:
-            value = used.get(name, _NOT_GIVEN.get(name, "not used"))
+            value = used.get(name, _NOT_GIVEN.get(name, open_ones))
         settings[name] = value
     return settings
 
@@ -105,9 +109,12 @@ def _figures(result: Result, dataset: Collection, seed: int) -> dict[str, object
         name = "Registered images" if "registered_stability" in measured else "Frames tried"
         figures[name] = tried[0].upper() + tried[1:]
     if "floor" in measured:
+        # Variances that all clusters share are counted once.
+        shared = getattr(model, "variances", "per_cluster") != "per_cluster"
+        among = result.prototypes[0] if shared else result.prototypes
         figures["Least variance"] = (
             f"{number(measured['floor'])}, to which {integer(round(measured['num_clipped']))} of "
-            f"{integer(result.prototypes.size)} were raised"
+            f"{integer(among.size)} were raised"
         )
     figures |= {
         "Method": f"{model.descriptor.title} ({model.method})",

@@ -45,6 +45,9 @@ _READ_BYTES = 32_000_000
 _BLOCK = 4096
 """Bytes that the smallest file takes."""
 
+LARGEST_WEBP = 16_383
+"""Pixels a side that a WebP may have."""
+
 _SHOWN_BY_BROWSERS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
 
@@ -206,7 +209,7 @@ class _Writer:
                     fits = path.stat().st_size <= self.left_for_originals
                     if fits and max(picture.size) > max(self.tile):
                         return f"{position}{suffix}", path.read_bytes()
-            if max(dataset.images.shape[1:3]) > max(self.tile):
+            if max(self.tile) < max(dataset.images.shape[1:3]) <= LARGEST_WEBP:
                 return f"{position}.webp", _webp(next(self._pictures([position])))
         return "", b""
 

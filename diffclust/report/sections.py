@@ -19,6 +19,7 @@ from diffclust.models import Result
 from diffclust.models.selection import counted
 from diffclust.plotting import Film, Frame, as_picture, map_svg, neighbour_map
 from diffclust.plotting.maps import NUM_MARKERS, marker
+from diffclust.report.members import LARGEST_WEBP
 from diffclust.report.page import data_uris, picture_uri, shaded_cell, shaded_table
 from diffclust.report.selection import class_name, coarsening
 from diffclust.report.text import SCORES, count, escape, integer, percent
@@ -33,8 +34,8 @@ _MOST_ROWS, _MOST_COLUMNS = 40, 60
 _MOST_BYTES = 90_000
 """Of the prototypes of one row."""
 
-_LARGEST_WEBP, _STILLS_COUNT = 16_383, 4
-"""Pixels a side that a WebP may have, and moments that stand for an animation."""
+_STILLS_COUNT = 4
+"""Moments that stand for an animation."""
 
 _MAP_SIDE = 64
 """Pixels a side, at most, of images that are compared for the maps."""
@@ -81,8 +82,8 @@ def film_section(result: Result, film: Film | None) -> str:
     moments = np.unique(np.linspace(0, len(sheets) - 1, _STILLS_COUNT).round().astype(int)).tolist()
     width, height = sheets[0].size
     # Wide ones below each other, so that a telephone does not make their letters smaller still.
-    beside = 2 if width < _NARROW or _STILLS_COUNT * height > _LARGEST_WEBP else 1
-    if max(2 * width, 2 * height) > _LARGEST_WEBP:
+    beside = 2 if width < _NARROW or _STILLS_COUNT * height > LARGEST_WEBP else 1
+    if max(2 * width, 2 * height) > LARGEST_WEBP:
         return ""  # of thousands of clusters nothing could be seen
     stills = picture_uri(_tiled([sheets[i] for i in moments], beside), "webp", quality=75)
     prototypes = count(len(frames[-1].pictures), "prototype")

@@ -38,7 +38,10 @@ class SeriesRenderer(MeanRenderer):
         if result.model.descriptor.moves == "samples":
             self.aligned = result.align(self.raw, params)
         if result.model.has_unit_norm:
-            norm = np.sqrt(np.nansum(scaled**2, axis=(1, 2), keepdims=True))
+            seen = np.isfinite(scaled).all(axis=2, keepdims=True)
+            share = np.maximum(seen.mean(axis=1, keepdims=True), 1 / len(seen[0]))
+            observed = np.where(seen, scaled, 0.0)
+            norm = np.sqrt(np.sum(observed**2, axis=(1, 2), keepdims=True) / share)
             self.aligned = self.aligned / np.where(norm > 0, norm, 1.0)
         if result.outcome.status is not Status.PREDICTED:
             self.means = np.where(self._is_observed(counted(result.outcome)), self.means, np.nan)

@@ -332,6 +332,12 @@ def test_series(run: Run, serve: Serve) -> None:
     words = ("fit", "series.npz", "-k", "2", "--method", "series-kmeans", "--no-report")
     assert run(*words, "--out", "run")[0] == 0
     serve(lambda reviewer: check_samples(reviewer, "image/svg+xml"), "run")
+    # New ones, fewer than were fitted, of which some did not count.
+    np.save("weights.npy", np.arange(12.0))
+    np.savez("new.npz", series=series[:8])
+    assert run(*words, "--weights", "weights.npy", "--out", "weighted")[0] == 0
+    assert run("predict", "weighted", "new.npz", "--no-report", "--out", "few")[0] == 0
+    serve(lambda reviewer: check_samples(reviewer, "image/svg+xml"), "few")
 
 
 @pytest.mark.slow

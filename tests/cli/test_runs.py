@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import diffclust
 from diffclust.analysis import elbow
-from diffclust.cli import commands
+from diffclust.cli import commands, compare, samples
 from diffclust.cli.choice import Fitter, Trial, fits_of_graphs
 from diffclust.cli.compare import compare_runs
 from diffclust.cli.options import Fit
@@ -119,6 +119,19 @@ def test_a_start_must_fit(run: Run) -> None:
     assert message in refused(run, *graph, "--start", "whole")
     over = ("fit", "images.npz", "-k", "3", *QUICK, "--out", "whole", "--overwrite")
     assert "'whole' holds 'whole', which is read" in refused(run, *over, "--start", "whole")
+
+
+def test_images_that_are_made_with_another_seed_are_others(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (samples, compare):
+        monkeypatch.setattr(module, "MADE_SETS", ("images.npz",))
+    for seed in ("0", "1"):
+        fitted(run, seed, "--seed", seed, "--no-report")
+    assert compare_runs([read_run("0"), read_run("1")]).shared[0, 1] == 0
+    begun = ("fit", "images.npz", "-k", "3", *QUICK, "--start", "0", "--out", "new")
+    assert "made with --seed 0, not 1; give" in refused(run, *begun, "--seed", "1")
+    assert run(*begun)[0] == 0
 
 
 def test_runs_are_compared(run: Run) -> None:
@@ -489,6 +502,9 @@ def test_a_sweep_that_was_broken_off_goes_on(run: Run, monkeypatch: pytest.Monke
     assert "go on with the same command and --resume" in err
     assert "--resume" in refused(run, *sweep)
     assert "other samples or settings" in refused(run, *sweep, "--resume", "--seed", "1")
+    # A single fit has nothing to go on with here, and must not remove the sweep's.
+    single = ("fit", "images.npz", "-k", "3", *QUICK, "--out", "s", "--resume")
+    assert "holds fits of a sweep that was broken off" in refused(run, *single)
     done.clear()
     monkeypatch.setattr(
         KMeans, "fit", lambda *a, **o: done.append(a[0].num_clusters) or fit(*a, **o)

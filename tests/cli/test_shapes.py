@@ -232,3 +232,15 @@ def test_help_speaks_of_shapes_too(capsys: pytest.CaptureFixture[str]) -> None:
         text = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "images, shapes or series" in text
         assert "At most this many images, shapes or series" in text
+
+
+def test_the_column_of_classes_is_read_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    points = np.random.default_rng(0).normal(size=(8, 6)).round(3)
+    # A column of a name that would be taken for the classes, and has gaps.
+    lines = ["name,label,species," + ",".join(f"{a}{i}" for i in (1, 2, 3) for a in "xy")]
+    lines += [f"s{i},{'' if i else 'a'},{i % 2}," + ",".join(map(str, points[i])) for i in range(8)]
+    Path("shapes.csv").write_text("\n".join(lines))
+    words = ["fit", "shapes.csv", "-k", "2", "--method", "shape-kmeans", "--labels", "species"]
+    assert main([*words, "--restarts", "1", "--no-report", "--out", "run"]) == 0
+    assert main(["export", "run", "--what", "aligned", "--out", "aligned.csv"]) == 0

@@ -1,6 +1,7 @@
 """Commands that train by gradient steps: they save their state as they go, and go on from it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,9 @@ def test_every_method_writes_a_run_that_predicts(run: Run, method: str) -> None:
     assert [line.split(",")[2] for line in first.splitlines()] == [
         line.split(",")[2] for line in second.splitlines()
     ]
+    # Of fewer images than a batch has, too.
+    assert run("predict", "run", "images.npz", "--limit", "5", "--out", "few")[0] == 0
+    shutil.rmtree("few")
     status, _, err = run("export", "run", "--what", "aligned", "--out", "aligned.npz")
     if method == "gmm":
         assert (status, "moves nothing" in err) == (2, True)

@@ -161,6 +161,10 @@ def test_padded_pictures_are_whole_and_filled_up_with_the_colour_of_their_border
     np.testing.assert_array_equal(other, np.swapaxes(image, 0, 1))
     np.testing.assert_array_equal(open_stream(tmp_path, **settings).images[:], [image, other])
     assert load_folder(tmp_path, size=PaddedSize(4, 6)).images.shape == (2, 4, 6, 3)
+    (tmp_path / "narrow").mkdir()
+    strip = np.tile(np.linspace(0, 255, 400).astype(np.uint8), (2, 1))
+    Image.fromarray(strip).save(tmp_path / "narrow" / "strip.png")
+    assert load_folder(tmp_path / "narrow", size=PaddedSize(16, 16)).images.std() > 0.01
     with pytest.raises(DataError, match="at least 1 pixel"):
         load_folder(tmp_path, size=PaddedSize(0, 4))
 

@@ -242,7 +242,7 @@ def test_kinds_are_not_mixed(folder, tmp_path):
     with pytest.raises(DataError, match=r"holds images and recordings; put them in folders"):
         load(folder)
     assert len(load_folder(folder)) == 1
-    with pytest.raises(DataError, match="is a single recording, and clustering needs many"):
+    with pytest.raises(DataError, match="is a single recording, not a folder of them"):
         load(folder / "a.wav")
 
 

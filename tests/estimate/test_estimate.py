@@ -71,6 +71,14 @@ def test_a_watch_tells_stages_apart_and_ends_the_fit() -> None:
     assert all(i.wall >= 0.0 and i.cpu >= 0.0 for i in watch.intervals)
 
 
+def test_a_watch_waits_for_the_first_step() -> None:
+    watch = Watch(seconds=0.0)
+    watch(Progress("seeding", 0, 0, 0, 2))
+    with pytest.raises(Cancelled):
+        watch(Progress("pass", 0, 0, 1, 2))
+    assert [i.stage for i in watch.intervals] == ["setup", "seeding"]
+
+
 def test_a_watch_ends_a_fit_that_takes_too_long() -> None:
     watch = Watch(seconds=0.1)
     watch(Progress("pass", 0, 0, 1, 9))

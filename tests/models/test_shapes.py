@@ -190,6 +190,7 @@ def test_refuses_settings_that_mean_nothing(drawn):
         ({"num_clusters": 0}, "num_clusters must be at least 1"),
         ({"min_variance": 0.0}, "min_variance"),
         ({"prior": -1.0}, "prior must be at least 0"),
+        ({"registration": "none", "reflection": True}, "reflection=True needs registration"),
     ]:
         with pytest.raises(ValueError, match=message):
             ShapeKMeans(**{"num_clusters": 2, **settings})

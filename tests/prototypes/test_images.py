@@ -194,7 +194,21 @@ def test_the_unit_norm_does_not_depend_on_the_scale_of_samples(exponent: int) ->
     series = jnp.asarray(scaled[:, 0]).at[2].set(jnp.nan)
     seen = np.delete(sample[:, 0], 2, axis=0)
     found = np.delete(UnitNormSeries().normalise(series), 2, axis=0)
-    np.testing.assert_allclose(found, seen / np.linalg.norm(seen), rtol=1e-6)
+    # The fifth that is missing is taken to be as large as the rest.
+    np.testing.assert_allclose(found, seen / np.linalg.norm(seen) * 0.8**0.5, rtol=1e-6)
+
+
+def test_half_of_a_series_counts_as_if_the_other_half_were_there() -> None:
+    half = np.random.default_rng(0).normal(size=(30, 2))
+    whole = jnp.asarray(np.concatenate([half, half]))
+    cut = whole.at[30:].set(jnp.nan)
+    family = UnitNormSeries()
+    expected = family.normalise(whole)
+    np.testing.assert_allclose(family.normalise(cut)[:30], expected[:30], rtol=1e-6)
+    # A time at which one channel is missing does not count, and so says nothing of the norm.
+    one = cut.at[30:, 0].set(9.0)
+    np.testing.assert_allclose(family.normalise(one)[:30], expected[:30], rtol=1e-6)
+    assert not np.any(np.isfinite(family.normalise(jnp.full((4, 1), jnp.nan))))
 
 
 def test_clusters_are_taken_leaf_by_leaf() -> None:

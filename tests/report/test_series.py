@@ -141,7 +141,9 @@ def test_medoid_is_the_member_nearest_to_the_mean(
 ) -> None:
     result, dataset = warped
     nearest = min(np.flatnonzero(result.assignments == 0), key=result.distances.item)
-    norm = np.sqrt(np.nansum(np.asarray(result.registered(dataset.series)) ** 2, axis=(1, 2)))
+    registered = np.asarray(result.registered(dataset.series))
+    # Of series with missing values that of whole ones is estimated.
+    norm = np.sqrt(registered.shape[1] * np.nanmean(registered**2, axis=(1, 2)))
     aligned = result.align(dataset.series, result.outcome.assignment.params) / norm[:, None, None]
     frame = CurveFrame.around(np.concatenate([result.prototypes, aligned]))
     figure = re.search(r'<figure class="centroid">.*?</figure>', html)
