@@ -39,7 +39,7 @@ class SeriesRenderer(MeanRenderer):
             self.aligned = result.align(self.raw, params)
         if result.model.has_unit_norm:
             seen = np.isfinite(scaled).all(axis=2, keepdims=True)
-            share = np.maximum(seen.mean(axis=1, keepdims=True), 1 / len(seen[0]))
+            share = np.maximum(seen.mean(axis=1, keepdims=True), 1 / len(self.raw[0]))
             observed = np.where(seen, scaled, 0.0)
             norm = np.sqrt(np.sum(observed**2, axis=(1, 2), keepdims=True) / share)
             self.aligned = self.aligned / np.where(norm > 0, norm, 1.0)
