@@ -150,7 +150,7 @@ class Processes:
             with contextlib.suppress(DataError):
                 everything = open_stream(options.source, **common)
         if everything is None:
-            everything = samples.load_images(options, common)
+            everything = samples.load_images(options, model, common)
             if options.skip_bad:
                 everything = samples.without_blank(model, everything)
         own = everything.take(self._local_indices(len(everything)))

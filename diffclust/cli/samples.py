@@ -62,7 +62,7 @@ def load_samples(
     """
     model = like.model if isinstance(like, Result) else like
     if model.descriptor.sample_kind == "image":
-        dataset = load_images(options, loader_arguments(options, like, bar))
+        dataset = load_images(options, model, loader_arguments(options, like, bar))
         dataset = without_blank(model, dataset) if options.skip_bad else dataset
     else:
         length = like.sample_shape[0] if isinstance(like, Result) else None
@@ -112,11 +112,12 @@ def with_labels(options: Fit | Predict, dataset: Collection) -> Collection:
     return dataclasses.replace(dataset, labels=labels, label_names=label_names)
 
 
-def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
+def load_images(options: Fit | Predict, model: AbstractModel, common: Mapping[str, Any]) -> Dataset:
     """The images that were asked for.
 
     Args:
         options: The command's options.
+        model: The model that clusters them.
         common: Arguments from `loader_arguments`.
 
     Returns:
@@ -133,7 +134,9 @@ def load_images(options: Fit | Predict, common: Mapping[str, Any]) -> Dataset:
             f"{source!r} is the name of a set, which is read at once; leave out --stream, or give "
             f"{'./' + source!r} for a folder"
         )
-    if options.stream or (not is_set and outgrows_memory(source, size=size, limit=limit)):
+    # A method that needs all images at once has them in memory, for as long as they fit there.
+    streams = model.descriptor.streams and not is_set
+    if options.stream or (streams and outgrows_memory(source, size=size, limit=limit)):
         _refuse_options(options, OF_RECORDINGS, "recordings, and these are pictures")
         map_large_blocks()
         dataset = open_stream(source, **common)

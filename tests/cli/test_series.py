@@ -100,6 +100,11 @@ def test_a_graph_of_series(run: Run) -> None:
     assert run("predict", "run", "others.npz", "--out", "new")[0] == 0
     clusters = [row["cluster"] for row in table("run/assignments.csv")]
     assert [row["cluster"] for row in table("new/assignments.csv")] == clusters[:7]
+
+
+@pytest.mark.slow
+def test_a_sweep_of_graphs_of_series(run: Run) -> None:
+    np.savez("series.npz", series=waves()[:, :22])
     sweep = ("sweep", "series.npz", "-k", "2-3", "--method", "series-spectral", "--no-warps")
     status, out, err = run(*sweep, "--out", "swept")
     assert status == 0, err

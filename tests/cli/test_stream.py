@@ -62,11 +62,15 @@ def test_streamed_by_itself_where_memory_is_short(
     source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diffclust.cli.samples.outgrows_memory", lambda *_, **__: True)
-    status, message = run(
-        capsys, "fit", source, "-k", "3", "--method", "pssc", "--out", str(tmp_path / "run")
-    )
+    for method, is_streamed in (("kmeans", True), ("pssc", False)):
+        out = str(tmp_path / "run")
+        status, message = run(capsys, "fit", source, "-k", "61", "--method", method, "--out", out)
+        assert status == 2
+        assert ("images are read as they are needed: 60 of them" in message) is is_streamed
+        assert "too few for 61 clusters" in message.splitlines()[-1]
+    pssc = ("fit", source, "-k", "3", "--method", "pssc", "--stream")
+    status, message = run(capsys, *pssc, "--out", str(tmp_path / "run"))
     assert status == 2
-    assert "images are read as they are needed: 60 of them" in message
     assert "take another method" in message.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
