@@ -638,7 +638,7 @@ def test_a_film_is_no_larger_than_a_picture_may_be(
     images = np.random.default_rng(0).uniform(size=(4, 2, 2, 1))
     result = KMeans(2, num_restarts=1, max_passes=1).fit(images, key=jax.random.key(0))
     assert 'class="film"' in film_section(result, Recorded(count))
-    monkeypatch.setattr(sections, "_LARGEST_WEBP", 400)
+    monkeypatch.setattr(sections, "LARGEST_WEBP", 400)
     assert film_section(result, Recorded(count)) == ""
 
 
